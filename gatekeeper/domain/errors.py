@@ -1,0 +1,34 @@
+"""The four families of errors; each says what its effect is, so that no caller has to guess."""
+
+from __future__ import annotations
+
+
+class GatekeeperError(Exception):
+    """Base of every error that gatekeeper raises on purpose. ``code`` is the reason code shown to people."""
+
+    def __init__(self, message: str, *, code: str = "ERROR", expected: str = "", found: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        detail = f" (expected {self.expected}; found {self.found})" if self.expected or self.found else ""
+        return f"{self.code}: {self.message}{detail}"
+
+
+class Rejected(GatekeeperError):
+    """The caller's input is wrong: a 4xx with findings; nothing is retried."""
+
+
+class Conflict(GatekeeperError):
+    """Valid, but not now: a 409; logged as information."""
+
+
+class Retryable(GatekeeperError):
+    """The world failed (network, lock, lost worker): the job is tried again later and says nothing about a candidate."""
+
+
+class ConfigurationError(GatekeeperError):
+    """The operator's settings or files are wrong: the process refuses to start and says why."""

@@ -1,0 +1,50 @@
+"""What a job is and how it may move. The table in ``store`` holds the rows; only jobs ever change state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from gatekeeper.domain.documents import Value
+
+
+class JobKind(StrEnum):
+    """The kinds of work. The key that makes a job unique is named beside each."""
+
+    INTAKE = "intake"  # "<repository id>:<pull request number>"
+    EVALUATE = "evaluate"  # snapshot digest
+    PUBLISH = "publish"  # "<publisher>:<repository id>:<pull request number>"
+    RACE = "race"  # race request digest
+    PROBE = "probe"  # probe request digest
+    VERIFY = "verify"  # upload id
+
+
+class JobState(StrEnum):
+    """``queued -> running -> succeeded | failed``; an expired lease leads back to ``queued``."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.FAILED}),
+    JobState.RUNNING: frozenset({JobState.QUEUED, JobState.SUCCEEDED, JobState.FAILED}),
+    JobState.SUCCEEDED: frozenset({JobState.QUEUED}),
+    JobState.FAILED: frozenset({JobState.QUEUED}),
+}
+
+
+class Claim(Value):
+    """The proof that this process owns a running job until ``lease_until``; every write of its result names ``fence``."""
+
+    job_id: str
+    kind: JobKind
+    key: str
+    payload: dict[str, str | int | bool | None] = {}
+    delivery_id: str | None = None
+    fence: int
+    asked: int
+    attempt: int
+    lease_until: datetime

@@ -1,0 +1,152 @@
+"""The wire format between the service and the race and probe workers: requests in, results out, nothing else.
+
+A result is parsed into these types or discarded. Times are integer nanoseconds of the harness's monotonic clock; ratios are
+baseline / candidate, so above 1 the candidate is faster.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from gatekeeper.domain.catalog import HardwareTarget, JailLevel
+from gatekeeper.domain.configuration import Configuration
+from gatekeeper.domain.documents import Digest, Document, GitId, Value
+
+ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class TreeSource(Value):
+    """An implementation in a pull request's tree: exactly this directory is written out, its tree id is recomputed."""
+
+    kind: Literal["tree"] = "tree"
+    repository_id: int
+    tree: GitId
+    """Object id of the directory's tree in the merge result."""
+    directory: str
+    """Path of the directory from the repository root; its parents become empty packages."""
+    entry_point: str = Field(pattern=ENTRY_POINT)
+
+
+class InstalledSource(Value):
+    """An implementation that ships with this installation (the stock baseline, the house candidate, a mutant)."""
+
+    kind: Literal["installed"] = "installed"
+    entry_point: str = Field(pattern=ENTRY_POINT)
+
+
+class LocalSource(Value):
+    """An implementation in a directory on this machine: only for races that a person starts by hand."""
+
+    kind: Literal["local"] = "local"
+    path: str
+    entry_point: str = Field(pattern=ENTRY_POINT)
+
+
+CodeSource = Annotated[TreeSource | InstalledSource | LocalSource, Field(discriminator="kind")]
+
+
+class RaceRules(Value):
+    """Everything that a policy set may choose about a race, except alpha, which depends on how often the author asked."""
+
+    looks: tuple[int, ...] = Field(description="numbers of blocks after which the race may stop, ascending; even numbers")
+    nominal_p: tuple[float, ...] = Field(description="nominal one-sided p at each look for alpha 0.01; 0 means futility only")
+    groups: int = Field(gt=0, description="ABBA groups in a block, for each configuration")
+    steps: int = Field(gt=0, description="N: a run has a random number of steps in [N, 2N]")
+    margin: float = Field(ge=0, lt=1, description="gain that must be exceeded, relative")
+    control_blocks: int = Field(ge=0, description="A/A blocks of the session")
+    guard_configurations: int = Field(ge=0, description="configurations drawn by the harness that were not advertised")
+    guard_loss: float = Field(ge=0, lt=1, description="largest loss allowed on a guard configuration, relative")
+    checked_share: float = Field(gt=0, le=1, description="share of timed runs that go through the oracle, drawn afterwards")
+    plausible_ratio: float = Field(gt=1, description="a ratio above this is held for a person")
+
+    @model_validator(mode="after")
+    def _one_p_per_look(self) -> RaceRules:
+        if len(self.looks) != len(self.nominal_p) or not self.looks or list(self.looks) != sorted(set(self.looks)):
+            raise ValueError(f"looks must ascend and have one nominal p each; found {self.looks} and {self.nominal_p}")
+        return self
+
+
+class RaceRequest(Document):
+    """One race. Its digest is the key of the race job: asked twice, it is run once."""
+
+    schema_version: int = 1
+    purpose: str = Field(default="verdict", pattern=r"^(verdict|audit|selftest|local|re-verify [0-9]+)$")
+    model: str
+    problem: str
+    suite: Digest
+    target: HardwareTarget
+    candidate: CodeSource
+    baseline: CodeSource
+    configurations: tuple[Configuration, ...] = Field(min_length=1)
+    refused: tuple[Configuration, ...] = ()
+    """Configurations outside the declared scope: the candidate must decline each with a reason."""
+    guard_pool: tuple[Configuration, ...] = ()
+    """Configurations inside the served ranges that were not advertised; the harness draws its guards from these."""
+    rules: RaceRules
+
+
+class RaceOrder(Value):
+    """A request together with how sure this race must be. Alpha is not part of the request: evidence outlives budgets."""
+
+    request: RaceRequest
+    alpha: float = Field(gt=0, le=0.05)
+
+
+class RaceOutcome(StrEnum):
+    """How a race ended; see ``docs/race.md`` for what each does to the check."""
+
+    BETTER = "better"
+    NOT_BETTER = "not_better"
+    WORSE = "worse"
+    WRONG = "wrong"
+    INCONCLUSIVE = "inconclusive"
+    DECLINED = "declined"
+    HELD = "held"
+    VOID = "void"
+
+
+class ProbeRequest(Document):
+    """Facts about a tree that need running code: asked of a jailed process, answered with a fixed layout."""
+
+    schema_version: int = 1
+    source: TreeSource
+    guard: str | None = Field(default=None, pattern=ENTRY_POINT)
+    platform_modules: tuple[str, ...] = ()
+    """Dotted names of modules that must import with the GPU packages absent."""
+    advertised: tuple[Configuration, ...] = ()
+    refused: tuple[Configuration, ...] = ()
+
+
+class ProbeFault(Value):
+    """One thing that the probe saw: an import error, an effect at import, a wrong answer of ``supports()``."""
+
+    code: str = Field(pattern=r"^[A-Z][A-Z0-9_]+$")
+    where: str
+    expected: str
+    found: str
+
+
+class ProbeResult(Document):
+    """What the probe found. ``ok`` is not stored: it is the absence of faults."""
+
+    schema_version: int = 1
+    jail: JailLevel
+    entry_point_found: bool
+    faults: tuple[ProbeFault, ...] = ()
+    supported: tuple[bool, ...] = ()
+    """Answer of ``supports()`` for each advertised configuration, in order."""
+    refused: tuple[str, ...] = ()
+    """Reason given for each refused configuration, in order; an empty text means that it was not refused."""
+    seconds: float = Field(ge=0)
+
+
+class RaceResult(Document):
+    """A finished race with all raw samples, so that anyone can decide it again."""
+
+    schema_version: int = 1
+    outcome: RaceOutcome
+    jail: JailLevel
+    reasons: tuple[str, ...] = ()
