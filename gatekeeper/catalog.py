@@ -10,7 +10,7 @@ import hashlib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -64,7 +64,10 @@ def _model(path: Path, root: Path) -> ModelUnderTest:
     folder = path.parent
     if "suite" in values:
         raise ConfigurationError(
-            f"{path} sets `suite`", code="CATALOG_MODEL", expected="no such key: the digest is computed", found="a value"
+            f"{path} sets `suite`",
+            code="CATALOG_MODEL",
+            expected="no such key: the digest is computed",
+            found="a value",
         )
     model = _validated(ModelUnderTest, {**values, "suite": _suite_digest(folder, root)}, path)
     if model.name != folder.name:
@@ -106,12 +109,18 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _validated(cls: Any, values: dict[str, Any], path: Path) -> Any:
+D = TypeVar("D", HardwareTarget, ModelUnderTest)
+
+
+def _validated(cls: type[D], values: dict[str, Any], path: Path) -> D:
     try:
         return cls(**values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(
-            f"{path}: `{where}` is wrong", code="CATALOG_FILE", expected=first["msg"], found=repr(first.get("input"))[:120]
+            f"{path}: `{where}` is wrong",
+            code="CATALOG_FILE",
+            expected=first["msg"],
+            found=repr(first.get("input"))[:120],
         ) from error

@@ -59,7 +59,9 @@ class ModelUnderTest(Document):
     baseline: str = Field(description="module:attribute of the stock baseline")
     candidate: str = Field(description="module:attribute of the house candidate")
     kernels_per_layer: dict[str, int] = Field(default={}, description="kernels per layer by arm: baseline, candidate")
-    suite: str = Field(pattern=r"^sha256:[0-9a-f]{64}$", description="digest of everything that the gate trusts of this model")
+    suite: str = Field(
+        pattern=r"^sha256:[0-9a-f]{64}$", description="digest of everything that the gate trusts of this model"
+    )
 
 
 class Catalog(Value):

@@ -27,7 +27,9 @@ class Configuration(Value):
     @model_validator(mode="after")
     def _whole_requests(self) -> Configuration:
         if self.rows % self.query_tokens:
-            raise ValueError(f"rows must be a multiple of query_tokens; found rows={self.rows}, query_tokens={self.query_tokens}")
+            raise ValueError(
+                f"rows must be a multiple of query_tokens; found rows={self.rows}, query_tokens={self.query_tokens}"
+            )
         return self
 
     @property
@@ -39,7 +41,11 @@ class Configuration(Value):
     def label(self) -> str:
         """Short text that names this configuration in tables, for example ``rows=8 q=1 ctx=1024 page=32``."""
         parts = [f"rows={self.rows}", f"q={self.query_tokens}", f"ctx={self.context}", f"page={self.page_size}"]
-        for short, size in (("tp", self.tensor_parallel), ("dcp", self.decode_context_parallel), ("ep", self.expert_parallel)):
+        for short, size in (
+            ("tp", self.tensor_parallel),
+            ("dcp", self.decode_context_parallel),
+            ("ep", self.expert_parallel),
+        ):
             if size != 1:
                 parts.append(f"{short}={size}")
         parts.extend(f"{family}={dtype}" for family, dtype in sorted(self.dtypes.items()))

@@ -42,7 +42,7 @@ class Claim(Value):
     job_id: str
     kind: JobKind
     key: str
-    payload: dict[str, str | int | bool | None] = {}
+    payload: dict[str, str | int | float | bool | None] = {}
     delivery_id: str | None = None
     fence: int
     asked: int

@@ -9,11 +9,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from gatekeeper.domain.catalog import HardwareTarget, JailLevel
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.documents import Digest, Document, GitId, Value
+from gatekeeper.domain.samples import ConfigurationRecord, RaceFault, SupportAnswer
 
 ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 
@@ -51,15 +52,21 @@ CodeSource = Annotated[TreeSource | InstalledSource | LocalSource, Field(discrim
 class RaceRules(Value):
     """Everything that a policy set may choose about a race, except alpha, which depends on how often the author asked."""
 
-    looks: tuple[int, ...] = Field(description="numbers of blocks after which the race may stop, ascending; even numbers")
-    nominal_p: tuple[float, ...] = Field(description="nominal one-sided p at each look for alpha 0.01; 0 means futility only")
+    looks: tuple[int, ...] = Field(
+        description="numbers of blocks after which the race may stop, ascending; even numbers"
+    )
+    nominal_p: tuple[float, ...] = Field(
+        description="nominal one-sided p at each look for alpha 0.01; 0 means futility only"
+    )
     groups: int = Field(gt=0, description="ABBA groups in a block, for each configuration")
     steps: int = Field(gt=0, description="N: a run has a random number of steps in [N, 2N]")
     margin: float = Field(ge=0, lt=1, description="gain that must be exceeded, relative")
     control_blocks: int = Field(ge=0, description="A/A blocks of the session")
     guard_configurations: int = Field(ge=0, description="configurations drawn by the harness that were not advertised")
     guard_loss: float = Field(ge=0, lt=1, description="largest loss allowed on a guard configuration, relative")
-    checked_share: float = Field(gt=0, le=1, description="share of timed runs that go through the oracle, drawn afterwards")
+    checked_share: float = Field(
+        gt=0, le=1, description="share of timed runs that go through the oracle, drawn afterwards"
+    )
     plausible_ratio: float = Field(gt=1, description="a ratio above this is held for a person")
 
     @model_validator(mode="after")
@@ -143,10 +150,87 @@ class ProbeResult(Document):
     seconds: float = Field(ge=0)
 
 
+class RaceStatus(StrEnum):
+    """How far the race got. Times exist only in a finished race: a half-measured or a wrong candidate has no speed."""
+
+    FINISHED = "finished"
+    """Ran to a look at which it could stop; every configuration has its blocks."""
+    STOPPED = "stopped"
+    """Ended by a wrong answer or a refusal of the candidate."""
+    ABANDONED = "abandoned"
+    """Ended by the machine or the harness; says nothing about the candidate."""
+
+
+class RaceEnvironment(Value):
+    """Where and when a race ran."""
+
+    device: str
+    cpu_model: str
+    machine: str = Field(default="", description="name of the worker")
+    versions: dict[str, str] = {}
+    """Version by component: python, torch, kernel, driver, ..."""
+    started_at: AwareDatetime
+    ended_at: AwareDatetime
+    throttle_reasons: tuple[str, ...] = ()
+    clocks: dict[str, int] = {}
+    """Clock in MHz by domain, where known."""
+
+    @model_validator(mode="after")
+    def _ends_after_start(self) -> RaceEnvironment:
+        if self.ended_at < self.started_at:
+            raise ValueError(f"a race must end after its start; found {self.started_at} to {self.ended_at}")
+        return self
+
+
 class RaceResult(Document):
-    """A finished race with all raw samples, so that anyone can decide it again."""
+    """A race with all raw samples, so that anyone can decide it again. ``outcome`` is what the harness made of them.
+
+    Whether ``outcome`` is true is not a question to this document: the policies recompute it from the rest.
+    """
 
     schema_version: int = 1
+    status: RaceStatus
     outcome: RaceOutcome
+    alpha: float = Field(default=0.01, gt=0, le=0.05, description="the alpha that the harness stopped at")
     jail: JailLevel
     reasons: tuple[str, ...] = ()
+    environment: RaceEnvironment | None = None
+    """None only where the race was abandoned before anything could be read."""
+    configurations: tuple[ConfigurationRecord, ...] = ()
+    guards: tuple[ConfigurationRecord, ...] = ()
+    """Records of the guard configurations that the harness drew."""
+    supports: tuple[SupportAnswer, ...] = ()
+    faults: tuple[RaceFault, ...] = ()
+    """Faults of the race as a whole (the self-proof, the machine); those of one configuration stand in its record."""
+
+    @model_validator(mode="after")
+    def _numbers_only_when_finished(self) -> RaceResult:
+        records = self.configurations + self.guards
+        timed = [record.configuration.label for record in records if record.blocks or record.control]
+        if self.status is not RaceStatus.FINISHED and timed:
+            raise ValueError(
+                f"times exist only in a finished race; found status {self.status.value} with times at {timed}"
+            )
+        if self.status is RaceStatus.FINISHED:
+            bare = [record.configuration.label for record in records if not record.blocks]
+            if bare or not self.configurations or self.environment is None:
+                raise ValueError(
+                    f"a finished race has an environment and blocks at every configuration; none at {bare}"
+                )
+        self._outcome_fits_status()
+        labels = [record.configuration.label for record in records]
+        if len(set(labels)) != len(labels):
+            raise ValueError(f"each configuration may have one record; found {labels}")
+        return self
+
+    def _outcome_fits_status(self) -> None:
+        allowed = {
+            RaceStatus.FINISHED: set(RaceOutcome),
+            RaceStatus.STOPPED: {RaceOutcome.WRONG, RaceOutcome.DECLINED},
+            RaceStatus.ABANDONED: {RaceOutcome.VOID},
+        }[self.status]
+        if self.outcome not in allowed:
+            raise ValueError(
+                f"a race that is {self.status.value} may end as {sorted(outcome.value for outcome in allowed)};"
+                f" found {self.outcome.value}"
+            )

@@ -78,10 +78,14 @@ def _check(check: Check, blocking: list[PolicyResult], *, anything_applied: bool
     applied = [result for result in mine if result.outcome is not None]
     names = tuple(result.policy for result in applied)
     if not mine and check is not Check.CONTRIBUTOR_LOG:
-        return CheckResult(check=check, outcome=Outcome.ERROR, summary="no policy of this check is installed", policies=())
+        return CheckResult(
+            check=check, outcome=Outcome.ERROR, summary="no policy of this check is installed", policies=()
+        )
     if not applied:
         outcome = Outcome.PASSED if anything_applied else Outcome.ERROR
-        reason = "; ".join(dict.fromkeys(result.summary for result in mine if result.summary)) or "nothing to judge here"
+        reason = (
+            "; ".join(dict.fromkeys(result.summary for result in mine if result.summary)) or "nothing to judge here"
+        )
         return CheckResult(check=check, outcome=outcome, summary=reason, policies=names)
     outcome = worst([result.outcome for result in applied if result.outcome is not None])
     telling = [result for result in applied if result.outcome is outcome]

@@ -1,0 +1,76 @@
+"""The command line: one module a command, loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gatekeeper.domain.errors import GatekeeperError
+
+WRONG_USAGE = 64
+COULD_NOT_DECIDE = 3
+
+COMMANDS = {
+    "check": "gatekeeper.cli.check:check",
+    "demo": "gatekeeper.cli.demo:demo",
+    "evaluate": "gatekeeper.cli.evaluate:evaluate",
+    "init": "gatekeeper.cli.init:init",
+    "migrate": "gatekeeper.cli.serve:migrate",
+    "models": "gatekeeper.cli.installed:models",
+    "policies": "gatekeeper.cli.installed:policies",
+    "race": "gatekeeper.cli.race:race",
+    "serve": "gatekeeper.cli.serve:serve",
+    "targets": "gatekeeper.cli.installed:targets",
+    "worker": "gatekeeper.cli.serve:worker",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is looked up, so that ``--help`` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the command names in alphabetical order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command, or None if there is none of that name."""
+        where = COMMANDS.get(cmd_name)
+        if where is None:
+            return None
+        module, attribute = where.split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="gatekeeper")
+def root() -> None:
+    """Gate GPU kernel pull requests: four policies and a race of candidate against baseline."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    0 passed, 1 failed, 2 pending, 3 could not decide, 64 wrong usage, 130 interrupted (see the README).
+    """
+    try:
+        answer: Any = root.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return int(stop.exit_code)
+    except click.UsageError as error:
+        error.show(file=sys.stderr)
+        return WRONG_USAGE
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return COULD_NOT_DECIDE
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except GatekeeperError as error:
+        click.echo(f"gatekeeper: {error}", err=True)
+        return COULD_NOT_DECIDE
+    return answer if isinstance(answer, int) else 0
