@@ -96,6 +96,8 @@ class RaceRequirement(Value):
 
     kind: Literal["race"] = "race"
     request: RaceRequest
+    alpha: float = Field(default=0.01, gt=0, le=0.05)
+    """One-sided error allowed for each configuration; falls with each race of the same pull request."""
 
 
 class ProbeRequirement(Value):
