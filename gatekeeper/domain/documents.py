@@ -50,3 +50,20 @@ def shown_path(raw: bytes) -> str:
     Two different byte strings never share a spelling, because the backslash itself is escaped too.
     """
     return "".join(chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}" for byte in raw)
+
+
+def raw_path(shown: str) -> bytes:
+    """Return the raw git path that :func:`shown_path` spells as ``shown``.
+
+    Raises:
+        ValueError: if ``shown`` is no such spelling: a lone backslash, or a character that is not printable ASCII.
+    """
+    literal, *escaped = shown.split("\\x")
+    parts = [literal.encode("ascii")]
+    for part in escaped:
+        parts.append(bytes.fromhex(part[:2]))
+        parts.append(part[2:].encode("ascii"))
+    raw = b"".join(parts)
+    if shown_path(raw) != shown:
+        raise ValueError(f"expected a path as shown_path spells it; found {shown!r}")
+    return raw

@@ -53,6 +53,20 @@ class Author(Value):
     trusted: bool = False
 
 
+class PullFacts(Value):
+    """What the forge says about a pull request. Nothing here is believed about code: ids are read from git."""
+
+    number: int = Field(ge=0)
+    """0 for a local check, where there is no pull request."""
+    title: str = ""
+    author: Author
+    base_ref: str = Field(min_length=1, max_length=255)
+    """Name of the base branch, without ``refs/heads/``."""
+    draft: bool = False
+    open: bool = True
+    opened_by_installation: int | None = None
+
+
 class SnapshotKey(Value):
     """What makes two snapshots the same: ``decisions`` keyed by anything less would be reused where they do not hold."""
 
