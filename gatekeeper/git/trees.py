@@ -61,6 +61,10 @@ class GitTree:
         """Full object id of the root tree."""
         return self._id
 
+    def subtree(self, id: str) -> GitTree:
+        """Return another tree of the same repository as a root of its own."""
+        return GitTree(self._store, id)
+
     def entry(self, path: str) -> TreeEntry | None:
         """Return the entry at a shown path, or None. The empty path is the root itself.
 
