@@ -16,7 +16,7 @@ So nothing of step t+1 is known before step t is complete, and the oracle can fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -98,7 +98,9 @@ class Implementation(Protocol):
     def build(self, facts: Mapping[str, Any], shape: Shape, tensors: Mapping[str, Tensor]) -> Callable[[], None]:
         """Prepare once and return ``step``. ``tensors`` holds every tensor by name; they keep their addresses.
 
-        May derive layouts from weights here only if the derived copy lies in ``workspace``. An implementation may carry an
+        May derive layouts from weights here only if the derived copy lies in ``workspace``. WEIGHT tensors hold their final
+        values when this is called and keep them until the next ``build``; METADATA, SCHEDULE, STATE and INPUT tensors may be
+        filled anew between runs without a ``build``, so their values must be read in each step. An implementation may carry an
         attribute ``stages`` on the returned callable: the names of the kernels of one step, in order, for display.
         """
         ...
@@ -120,10 +122,24 @@ class Problem(Protocol):
         """Return every tensor at this shape, in a fixed order."""
         ...
 
-    def fill(self, shape: Shape, tensors: Mapping[str, Tensor], *, steps: int, seed: int, regime: str = "normal") -> None:
+    def fill(
+        self,
+        shape: Shape,
+        tensors: Mapping[str, Tensor],
+        *,
+        steps: int,
+        seed: int,
+        regime: str = "normal",
+        only: Collection[Role] | None = None,
+    ) -> None:
         """Write all weights, metadata, states and schedules (``steps`` rows each) for a seed of up to 128 bits.
 
-        ``regime`` names the distribution of values; ``regimes`` lists those that exist.
+        ``regime`` names the distribution of values; ``regimes`` lists those that exist. ``only`` limits the writing to tensors
+        of these roles: a run's states, metadata and schedules may be drawn under a new seed while the weights stay. ``steps``
+        must be the same for all roles of one run, since start lengths depend on it.
+
+        Raises:
+            ValueError: if the regime is unknown or ``steps`` is larger than the context.
         """
         ...
 
