@@ -1,0 +1,1 @@
+"""Rules about pull requests, one file each: a snapshot, its trees and its evidence in, findings out."""
