@@ -1,0 +1,115 @@
+"""Closed chains of decode steps for the tests: an arm's run, its own history, and how far it is from the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_under_test import hashrng
+from kernels_under_test.contract import TABLE_ROWS, Role, Shape, Trace, feedback_rows
+from kernels_under_test.kimi_k3.problem import KimiProblem
+
+CANARY = 173
+
+
+@dataclass
+class Run:
+    """One run: tensors as they were before, the arm's history and its end states."""
+
+    shape: Shape
+    initial: Mapping[str, Tensor]
+    x: Tensor
+    out: Tensor
+    ids: Tensor
+    tensors: Mapping[str, Tensor]
+
+
+def allocate(problem: KimiProblem, shape: Shape, steps: int) -> dict[str, Tensor]:
+    """Every tensor of the problem, schedules with their step axis; outputs are poisoned."""
+    tensors = {}
+    for spec in problem.tensors(shape):
+        size = (steps, *spec.shape) if spec.role is Role.SCHEDULE else spec.shape
+        tensors[spec.name] = torch.zeros(size, dtype=getattr(torch, spec.dtype))
+    tensors["out"].fill_(torch.nan)
+    tensors["expert_ids"].fill_(-7)
+    return tensors
+
+
+def run(
+    implementation: Any, problem: KimiProblem, shape: Shape, *, steps: int, seed: int = 1, regime: str = "normal"
+) -> Run:
+    """Run ``steps`` decode steps in the closed loop of the contract."""
+    given = allocate(problem, shape, steps)
+    problem.fill(shape, given, steps=steps, seed=seed, regime=regime)
+    initial = {name: tensor.clone() for name, tensor in given.items()}
+    schedules = [s.name for s in problem.tensors(shape) if s.role is Role.SCHEDULE]
+    tensors = {name: (t[0].clone() if name in schedules else t) for name, t in given.items()}
+    size = implementation.workspace(problem.facts, shape)
+    if size:
+        tensors["workspace"] = torch.full((size,), CANARY, dtype=torch.uint8)
+    step = implementation.build(problem.facts, shape, tensors)
+    hidden = problem.facts["hidden"]
+    noise = hashrng.normal(seed, "noise", (steps, shape.rows, hidden))
+    table = hashrng.normal(seed, "table", (TABLE_ROWS, hidden))
+    multipliers = hashrng.words(seed, "multipliers", hidden) | 1
+    xs, outs, ids = [], [], []
+    tensors["x"].copy_(noise[0])
+    for t in range(steps):
+        for name in schedules:
+            tensors[name].copy_(given[name][t])
+        xs.append(tensors["x"].clone())
+        step()
+        outs.append(tensors["out"].clone())
+        ids.append(tensors["expert_ids"].clone())
+        if t + 1 < steps:
+            tensors["x"].copy_(noise[t + 1] + table[feedback_rows(tensors["out"], multipliers)])
+    return Run(shape, initial, torch.stack(xs), torch.stack(outs), torch.stack(ids), tensors)
+
+
+@dataclass
+class Errors:
+    """Distance of a run from the oracle that followed it. Row errors are relative L2."""
+
+    rms: float
+    median: float
+    gain: float
+    states: dict[str, float]
+    state_gain: dict[str, float]
+    worst_shortfall: float
+    mean_shortfall: float
+
+
+def row_errors(found: Tensor, wanted: Tensor) -> Tensor:
+    """Relative L2 distance of each row (last axis)."""
+    return (found.double() - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp(min=1e-12)
+
+
+def signed_gain(found: Tensor, wanted: Tensor) -> float:
+    """<error, reference> / <reference, reference>: what a wrong scale adds up to."""
+    return (((found.double() - wanted) * wanted).sum() / wanted.square().sum().clamp(min=1e-30)).item()
+
+
+def errors(problem: KimiProblem, made: Run, trace: Trace) -> Errors:
+    """Measure a run against the trace of its own pinned oracle."""
+    rows = row_errors(made.out, trace.outputs["out"])
+    steps = made.x.shape[0]
+    untouched = problem.untouched(made.shape, made.initial, steps)
+    states, gains = {}, {}
+    for name, wanted in trace.states.items():
+        touched = ~untouched[name]
+        found, want = made.tensors[name][touched].double(), wanted[touched]
+        states[name] = ((found - want).norm() / want.norm().clamp(min=1e-12)).item()
+        gains[name] = signed_gain(found, want)
+    return Errors(
+        rms=rows.square().mean().sqrt().item(),
+        median=rows.median().item(),
+        gain=signed_gain(made.out, trace.outputs["out"]),
+        states=states,
+        state_gain=gains,
+        worst_shortfall=trace.shortfall.max().item(),
+        mean_shortfall=trace.shortfall.mean().item(),
+    )
