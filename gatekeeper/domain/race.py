@@ -68,6 +68,26 @@ class RaceRules(Value):
         gt=0, le=1, description="share of timed runs that go through the oracle, drawn afterwards"
     )
     plausible_ratio: float = Field(gt=1, description="a ratio above this is held for a person")
+    margin_cap: float = Field(default=0.05, gt=0, lt=1, description="a target that needs a larger margin cannot race")
+    raceable_block_sd: float = Field(default=0.03, gt=0, description="a target with noisier A/A blocks cannot race")
+    record_blocks: int = Field(default=50, ge=2, description="least number of A/A blocks in the target's record")
+    gain_per_layer_ns: int = Field(default=500, ge=0, description="least median gain of a layer; not asked on a CPU")
+    intercept_gap: float = Field(
+        default=0.02, gt=0, description="largest difference of the arms' fixed costs, of a run"
+    )
+    clock_gap: float = Field(default=0.01, gt=0, description="largest difference of the two clocks' log ratios")
+    throttled_share: float = Field(
+        default=0.1, gt=0, lt=1, description="largest share of groups repeated by throttling"
+    )
+    rms_factor: float = Field(
+        default=1.5, ge=1, description="candidate's rms error over the baseline's; states: all of it"
+    )
+    median_factor: float = Field(default=1.15, ge=1, description="candidate's median row error over the baseline's")
+    gain_factor: float = Field(default=2.0, ge=1, description="candidate's absolute signed gain over the baseline's")
+    shortfall_mean_factor: float = Field(default=3.0, ge=1, description="mean score shortfall over the baseline's")
+    shortfall_largest_factor: float = Field(
+        default=6.0, ge=1, description="largest score shortfall over the baseline's"
+    )
 
     @model_validator(mode="after")
     def _one_p_per_look(self) -> RaceRules:
