@@ -10,6 +10,9 @@ from gatekeeper.domain.snapshot import ChangedFile, ChangeKind, Comparison, Tree
 from gatekeeper.git.tree_format import RawEntry
 from gatekeeper.git.trees import TreeStore, check_bounds
 
+MAX_COMPARED = 100_000
+"""Entries of differing tree objects in one comparison; vLLM's whole tree has under 5,000."""
+
 Pair = tuple[RawEntry | None, RawEntry | None]
 
 
@@ -34,7 +37,7 @@ class _Walk:
         head_tree = self.store.tree(head) if head else None
         news = head_tree.entries if head_tree else ()
         self.seen += len(olds) + len(news)
-        check_bounds(depth, self.seen)
+        check_bounds(depth, self.seen, MAX_COMPARED)
         prefix = path + b"/" if path else b""
         if head_tree and head:
             self.defects.extend(

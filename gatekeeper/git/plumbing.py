@@ -32,7 +32,7 @@ _NETWORK_VARIABLES = ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "SSL
 
 # Given on the command scope, which wins over every configuration file, a repository's own included.
 _CONFIGURATION = {
-    "advice.detachedHead": "false",
+    "advice.graftFileDeprecated": "false",
     "core.alternateRefsCommand": "true",
     "core.attributesFile": "/dev/null",
     "core.askPass": "",

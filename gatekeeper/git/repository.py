@@ -65,9 +65,12 @@ class Repository:
         ]
         done = plumbing.run(self.git_dir, "merge-base", "--all", "--", *map(plumbing.full_id, resolved), allowed=(0, 1))
         bases = tuple(sorted(plumbing.full_id(line) for line in done.text.split()))
-        if bool(bases) != (done.status == 0):
+        # A parent that cannot be read is told by an error text only; the exit status then says "no merge base".
+        if bool(bases) != (done.status == 0) or done.errors:
             raise GatekeeperError(
-                "git merge-base contradicts itself", code="GIT_FAILED", found=f"status {done.status}, {bases}"
+                "git merge-base could not read all of the history",
+                code="GIT_FAILED",
+                found=f"status {done.status}, {bases}, {done.errors}",
             )
         return bases
 

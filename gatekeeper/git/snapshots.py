@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatekeeper.domain.documents import Digest
-from gatekeeper.domain.errors import GatekeeperError, Rejected
+from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.snapshot import Comparison, PullFacts, Snapshot, SnapshotKey, TreeDefect
 from gatekeeper.git.comparing import Difference, compare
 from gatekeeper.git.repository import Merge, Repository
@@ -22,7 +22,7 @@ def build(
 ) -> Snapshot:
     """Return the snapshot of a pull request at ``head_sha`` on the base tip ``base_sha``.
 
-    Missing merge bases, conflicts, empty comparisons and malformed trees are represented, not judged: the policies judge.
+    A conflict, no merge base or a malformed head give no merge tree. Missing merge bases, conflicts, empty comparisons and malformed trees are represented, not judged: the policies judge.
     Trees beyond any honest size are represented as a defect with an empty comparison, which no policy can pass.
 
     Raises:
@@ -35,7 +35,8 @@ def build(
     bases = repository.merge_bases(base_sha, head_sha)
     proposed = [_difference(repository, repository.commit_tree(base), head_tree) for base in bases]
     defects = [defect for difference in proposed for defect in difference.defects]
-    merge = _merge(repository, base_sha, head_sha, bases, defects)
+    # Malformed or monstrous trees are not given to the merge machinery: the defects already refuse them.
+    merge = repository.merge(base_sha, head_sha) if bases and not defects else Merge(None)
     merged = _difference(repository, base_tree, merge.tree) if merge.tree else None
     defects.extend(merged.defects if merged else ())
     return Snapshot(
@@ -70,16 +71,3 @@ def _difference(repository: Repository, base_tree: str, head_tree: str) -> Diffe
     except Rejected as error:
         defect = TreeDefect(tree=head_tree, path="", defect=str(error))
         return Difference(Comparison(base_tree=base_tree, head_tree=head_tree), (defect,))
-
-
-def _merge(
-    repository: Repository, base_sha: str, head_sha: str, bases: tuple[str, ...], defects: list[TreeDefect]
-) -> Merge:
-    if not bases:
-        return Merge(None, "the histories are unrelated")
-    try:
-        return repository.merge(base_sha, head_sha)
-    except GatekeeperError:
-        if defects:  # git gives up on malformed trees; the defects already say why nothing can be merged
-            return Merge(None, "the head's trees are malformed")
-        raise

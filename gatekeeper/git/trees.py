@@ -157,9 +157,9 @@ class GitTree:
             pending.extend((prefix + one.name, one.id, depth + 1) for one in tree.entries if one.kind == "tree")
 
 
-def check_bounds(depth: int, entries: int) -> None:
+def check_bounds(depth: int, entries: int, most: int = MAX_ENTRIES) -> None:
     """Raise ``Rejected`` if a walk is deeper or longer than any honest source tree."""
     if depth > MAX_DEPTH:
         raise Rejected("tree too deep", code="ISO_TOO_DEEP", expected=f"at most {MAX_DEPTH} levels", found="more")
-    if entries > MAX_ENTRIES:
-        raise Rejected("too many entries", code="ISO_TOO_MANY_FILES", expected=f"at most {MAX_ENTRIES}", found="more")
+    if entries > most:
+        raise Rejected("too many entries", code="ISO_TOO_MANY_FILES", expected=f"at most {most}", found="more")
