@@ -1,0 +1,146 @@
+"""One control group for each jailed process tree: freeze, kill, count CPU time, bound memory and number of processes.
+
+The version 2 hierarchy is used for freezing, killing and CPU time, which need no controller to be enabled there. Limits come
+from version 2 controllers where delegated, else from the version 1 hierarchies beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+PREFIX = "gatekeeper-"
+
+
+class Cgroup:
+    """A control group that holds one process tree. Create it by :meth:`create`; it must be removed by :meth:`remove`."""
+
+    def __init__(self, unified: Path, limits: tuple[Path, ...]) -> None:
+        self.unified = unified
+        self.limits = limits
+        self._freeze = os.open(unified / "cgroup.freeze", os.O_WRONLY | os.O_CLOEXEC)
+        self._events = os.open(unified / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+
+    @classmethod
+    def create(cls, name: str, *, memory: int, processes: int) -> Cgroup:
+        """Make a group below this process's own group, with at most ``memory`` bytes and ``processes`` tasks.
+
+        Raises:
+            OSError: if the hierarchy is not there or may not be written.
+        """
+        places = own_groups()
+        if "" not in places:
+            raise FileNotFoundError("no version 2 control group hierarchy is mounted")
+        unified = places[""] / f"{PREFIX}{name}"
+        unified.mkdir()
+        made: list[Path] = []
+        wanted = {
+            "memory": ("memory.max", "memory.limit_in_bytes", memory),
+            "pids": ("pids.max", "pids.max", processes),
+        }
+        for controller, (new_file, old_file, value) in wanted.items():
+            if (unified / new_file).exists():
+                (unified / new_file).write_text(str(value))
+            elif controller in places:
+                group = places[controller] / f"{PREFIX}{name}"
+                try:
+                    group.mkdir()
+                    (group / old_file).write_text(str(value))
+                    made.append(group)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        group.rmdir()
+        return cls(unified, tuple(made))
+
+    @property
+    def entrances(self) -> list[str]:
+        """Files that a process writes ``0`` into to join this group."""
+        return [str(group / "cgroup.procs") for group in (self.unified, *self.limits)]
+
+    def freeze(self, timeout: float = 5.0) -> None:
+        """Stop every task of the tree and return when all stand still.
+
+        Raises:
+            TimeoutError: if some task still runs after ``timeout`` seconds.
+        """
+        os.pwrite(self._freeze, b"1", 0)
+        deadline = time.monotonic() + timeout
+        while b"frozen 1" not in os.pread(self._events, 256, 0):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"tasks of {self.unified.name} would not freeze within {timeout:g} s")
+
+    def thaw(self) -> None:
+        """Let every task of the tree run again."""
+        os.pwrite(self._freeze, b"0", 0)
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all tasks that are or were in the group, in seconds, to the microsecond."""
+        for line in (self.unified / "cpu.stat").read_text().splitlines():
+            name, value = line.split()
+            if name == "usage_usec":
+                return int(value) / 1e6
+        raise OSError(f"{self.unified}/cpu.stat has no usage_usec")
+
+    def processes(self) -> list[int]:
+        """Return the pids in the group."""
+        return [int(pid) for pid in (self.unified / "cgroup.procs").read_text().split()]
+
+    def kill(self) -> None:
+        """Send SIGKILL to every task; frozen ones die too."""
+        (self.unified / "cgroup.kill").write_text("1")
+
+    def remove(self, timeout: float = 5.0) -> None:
+        """Wait until the group is empty and delete it.
+
+        Raises:
+            TimeoutError: if a task is still there after ``timeout`` seconds (it hangs in the kernel).
+        """
+        deadline = time.monotonic() + timeout
+        while self.processes():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"tasks {self.processes()} of {self.unified.name} do not end")
+            time.sleep(0.001)
+        os.close(self._freeze)
+        os.close(self._events)
+        for group in (self.unified, *self.limits):
+            with contextlib.suppress(FileNotFoundError):
+                group.rmdir()
+
+
+def own_groups() -> dict[str, Path]:
+    """Return this process's group directory by controller name; ``""`` is the version 2 hierarchy."""
+    mounts: dict[str, Path] = {}
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            mounts.setdefault("", Path(place))
+        elif kind == "cgroup":
+            for controller in ("memory", "pids", "cpuset"):
+                if controller in options.split(","):
+                    mounts.setdefault(controller, Path(place))
+    groups: dict[str, Path] = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            if controller in mounts:
+                inside = mounts[controller] / path.lstrip("/")
+                groups[controller] = inside if inside.is_dir() else mounts[controller]
+    return groups
+
+
+def sweep() -> int:
+    """Kill and delete groups whose harness is gone; return how many there were. Names are ``gatekeeper-<pid>-<n>``."""
+    swept = 0
+    for place in own_groups().values():
+        for group in place.glob(f"{PREFIX}*-*"):
+            pid = group.name[len(PREFIX) :].split("-")[0]
+            if not pid.isdigit() or Path("/proc", pid).exists():
+                continue
+            swept += 1
+            with contextlib.suppress(OSError):
+                (group / "cgroup.kill").write_text("1")
+            with contextlib.suppress(OSError):
+                group.rmdir()
+    return swept

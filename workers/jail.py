@@ -1,0 +1,300 @@
+"""Keeps untrusted code away from this machine: finds out which jail *works* here and starts processes in it.
+
+Two levels: ``jail`` is bubblewrap with its own user, mount, process, network and IPC namespaces; ``process`` is a child with
+limits, a built environment and, where allowed, another user id, and is only a fallback that every result names. At both levels
+a process tree is frozen, counted and killed as a whole, and it dies with the harness.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from gatekeeper.domain.catalog import JailLevel
+from gatekeeper.domain.errors import Retryable
+from workers import launch
+from workers.cgroups import Cgroup
+from workers.jailed import JailedProcess
+from workers.processes import ProcessTree
+
+BWRAP = Path("/usr/bin/bwrap")
+LAUNCHER = Path(launch.__file__).resolve()
+FIRST_UID = 1_900_000_000
+"""User ids from here on belong to nobody; each process gets its own, so that two arms cannot signal each other."""
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A file or directory that the jail shows at ``target``. Read-only unless ``writable``."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper bounds of one process tree. Sizes in bytes."""
+
+    memory: int = 4 << 30
+    processes: int = 64
+    file_size: int = 256 << 20
+    open_files: int = 256
+    scratch: int = 256 << 20
+    """Size of the private /tmp (level ``jail`` only)."""
+    cpus: tuple[int, ...] | None = None
+    """Cores that the tree is pinned to at start; None leaves all."""
+
+
+@dataclass(frozen=True)
+class Jail:
+    """A way of starting untrusted processes that was tried and works here; get it from :func:`find_jail`."""
+
+    level: JailLevel
+    own_user: bool
+    """True if processes run under a real user id of their own (this process may change ids)."""
+    control_groups: bool
+    """True if trees are held by control groups, else by signals."""
+    notes: tuple[str, ...] = ()
+    """Why a stronger way was not taken."""
+    python: str = field(default=sys.executable)
+
+    def inside(self, bind: Bind, below: str = "") -> str:
+        """Return the path at which a bound file or directory (or ``below`` in it) is seen by the jailed process."""
+        base = bind.target if self.level is not JailLevel.PROCESS else str(bind.source)
+        return f"{base}/{below}" if below else base
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        binds: Sequence[Bind] = (),
+        pass_fds: Sequence[int] = (),
+        limits: Limits | None = None,
+        environment: Mapping[str, str] | None = None,
+        log: int | None = None,
+    ) -> JailedProcess:
+        """Start ``argv`` (an absolute path and arguments) in this jail and return at once.
+
+        ``pass_fds`` keep their numbers. ``environment`` is added to a minimal one; nothing is inherited. Standard input is
+        empty; standard output and error go to ``log``, a descriptor that stays the caller's, or to a buffer in memory that
+        :meth:`JailedProcess.log_text` reads. The process dies when this one does; call it from the main thread only, since
+        the kernel watches the thread.
+
+        Raises:
+            Retryable: if the process could not be started; that says nothing about the code inside.
+        """
+        limits = limits or Limits()
+        name = f"{os.getpid()}-{next(_numbers)}-{secrets.token_hex(4)}"
+        group = Cgroup.create(name, memory=limits.memory, processes=limits.processes) if self.control_groups else None
+        uid = FIRST_UID + secrets.randbelow(1 << 24) if self.own_user else None
+        order = self._order(argv, binds, limits, {**base_environment(), **(environment or {})}, uid)
+        order["cgroups"] = group.entrances if group else []
+        buffer = None
+        if log is None:
+            buffer = log = os.memfd_create("log", os.MFD_CLOEXEC)
+        try:
+            # -I -S: neither the environment, nor the directory, nor site packages can change what the launcher imports.
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(LAUNCHER), json.dumps(order)],
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=tuple(pass_fds),
+            )
+        except OSError as error:
+            if group:
+                group.remove()
+            if buffer is not None:
+                os.close(buffer)
+            raise Retryable(f"a jailed process could not be started: {error}", code="JAIL_START") from error
+        own = 3 if self.level is JailLevel.JAIL else 1 if group else 2
+        return JailedProcess(process, group or ProcessTree(process.pid), buffer, own_processes=own)
+
+    def _order(
+        self, argv: Sequence[str], binds: Sequence[Bind], limits: Limits, environment: dict[str, str], uid: int | None
+    ) -> dict[str, object]:
+        """Return the launcher's order; see ``launch.main``."""
+        order: dict[str, object] = {
+            "argv": list(argv),
+            "environment": environment,
+            "parent": os.getpid(),
+            "session": True,
+            "rlimits": {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files, "MEMLOCK": 0},
+            "cpus": list(limits.cpus) if limits.cpus else None,
+        }
+        inner_limits = {"NPROC": limits.processes, "DATA": limits.memory}
+        if self.level is JailLevel.JAIL:
+            inner = {
+                "argv": list(argv),
+                "environment": environment,
+                "rlimits": inner_limits,
+                "uid": uid,
+                "no_new_privs": True,
+            }
+            launcher = Bind(LAUNCHER, "/runner/launch.py")
+            command = [self.python, "-I", "-S", launcher.target, json.dumps(inner)]
+            order["argv"] = bubblewrap(command, (*binds, launcher), limits, own_user=self.own_user)
+            return order
+        rlimits = order["rlimits"]
+        assert isinstance(rlimits, dict)
+        rlimits.update(inner_limits if uid is not None else {"DATA": limits.memory})
+        return {**order, "uid": uid, "no_new_privs": True, "warden": not self.control_groups}
+
+
+def bubblewrap(command: Sequence[str], binds: Sequence[Bind], limits: Limits, *, own_user: bool) -> list[str]:
+    """Return the bubblewrap command line that runs ``command`` with a read-only system, no network and a private /tmp."""
+    argv = [str(BWRAP), "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    argv += ["--die-with-parent", "--clearenv", "--hostname", "jail"]
+    if not own_user:
+        argv += ["--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"]
+    argv += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib64"):
+        path = Path("/", name)
+        if path.is_symlink():
+            argv += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            argv += ["--ro-bind", str(path), str(path)]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(limits.scratch), "--tmpfs", "/tmp"]  # noqa: S108
+    argv += ["--dir", "/sys/devices/system", "--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu"]
+    shown = [Bind(prefix, str(prefix)) for prefix in interpreter_paths()] + list(binds)
+    for parent in sorted({parent for bind in shown for parent in Path(bind.target).parents} - {Path("/")}):
+        if not any(parent == Path(bind.target) or parent.is_relative_to(bind.target) for bind in shown):
+            # Made here, because bubblewrap gives directories that it makes by itself mode 0700, closed to another user.
+            argv += ["--perms", "0755", "--dir", str(parent)]
+    for bind in shown:
+        argv += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]
+    return [*argv, "--remount-ro", "/", "--chdir", "/", "--", *command]
+
+
+def interpreter_paths() -> list[Path]:
+    """Return the directories outside /usr that this Python and its packages live in, parents before what is below them."""
+    places = {Path(sys.prefix), Path(sys.base_prefix)}
+    places |= {Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
+    outside = sorted(place.absolute() for place in places if place.is_dir() and not place.is_relative_to("/usr"))
+    return [place for place in outside if not any(place != other and place.is_relative_to(other) for other in outside)]
+
+
+def base_environment() -> dict[str, str]:
+    """Return the whole environment of a jailed process: constants only, the same for both arms and in every phase."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "arm", "LOGNAME": "arm", **threads}  # noqa: S108
+
+
+CANARY = """
+import os, socket, sys
+level, root, secret, planted = sys.argv[1:5]
+wrong = []
+if secret in os.environ: wrong.append("environment")
+if level == "jail":
+    if os.path.exists(planted): wrong.append("a file of the host is visible")
+    if len([n for n in os.listdir("/proc") if n.isdigit()]) > 4: wrong.append("other processes are visible")
+    with socket.socket() as s:
+        s.settimeout(0.5)
+        try: s.connect(("192.0.2.1", 80)); wrong.append("network")
+        except OSError: pass
+    if len(os.listdir("/sys/class/net") if os.path.isdir("/sys/class/net") else []) > 1: wrong.append("interfaces")
+    for path in ("/usr/gatekeeper-canary", "/gatekeeper-canary", sys.prefix + "/gatekeeper-canary"):
+        try: open(path, "w").close(); wrong.append("can write " + path)
+        except OSError: pass
+    open("/tmp/canary", "w").close()
+if int([l for l in open("/proc/self/status") if l.startswith("CapEff")][0].split()[1], 16) and root == "no":
+    wrong.append("capabilities")
+if "NoNewPrivs:\\t1" not in open("/proc/self/status").read(): wrong.append("new privileges")
+print("; ".join(wrong)); sys.exit(1 if wrong else 0)
+"""
+"""What the canary may not reach. It runs in the jail before the jail is used; one success of it refuses the jail."""
+
+
+def complaint(jail: Jail) -> str | None:
+    """Return what is wrong with a jail, None if a canary inside it was held as it should be."""
+    root = "no" if jail.own_user or os.getuid() != 0 or jail.level is JailLevel.JAIL else "yes"
+    os.environ["GATEKEEPER_CANARY"] = "planted"
+    try:
+        with tempfile.NamedTemporaryFile(prefix="gatekeeper-canary-") as planted:
+            arguments = [jail.level.value, root, "GATEKEEPER_CANARY", planted.name]
+            process = jail.start([jail.python, "-I", "-S", "-c", CANARY, *arguments], limits=Limits(memory=1 << 30))
+            ended = process.finish(10.0)
+    except (Retryable, OSError) as error:
+        return str(error)
+    finally:
+        del os.environ["GATEKEEPER_CANARY"]
+    return None if ended.clean else f"{ended.how.value} {ended.status}: {ended.log.strip()[-300:]}"
+
+
+@cache
+def _candidates_tried() -> tuple[Jail | None, Jail]:
+    """Try every way from strongest to weakest once per process; return the best of each level."""
+    notes: list[str] = []
+    best: dict[JailLevel, Jail] = {}
+    groups = control_groups_work()
+    if not groups:
+        notes.append("control groups may not be written: trees are held by signals")
+    users = (True, False) if os.getuid() == 0 else (False,)
+    for level in (JailLevel.JAIL, JailLevel.PROCESS):
+        for own_user in users:
+            if level is JailLevel.JAIL and not BWRAP.exists():
+                notes.append(f"{BWRAP} is not installed")
+                break
+            jail = Jail(level, own_user, groups)
+            wrong = complaint(jail)
+            if wrong is None:
+                best[level] = Jail(level, own_user, groups, tuple(notes))
+                break
+            notes.append(f"{level.value}{' with a user id of its own' if own_user else ''}: {wrong}")
+    if JailLevel.PROCESS not in best:
+        raise Retryable("no way to start a limited process works here: " + " | ".join(notes), code="JAIL_NONE")
+    return best.get(JailLevel.JAIL), best[JailLevel.PROCESS]
+
+
+def find_jail(minimum: JailLevel = JailLevel.PROCESS) -> Jail:
+    """Return the strongest jail that works on this machine, tried by a canary; the answer is kept for this process.
+
+    Raises:
+        Retryable: ``JAIL_TOO_WEAK`` if none reaches ``minimum``; the message says what failed.
+    """
+    strong, weak = _candidates_tried()
+    jail = strong or weak
+    if jail.level.rank < minimum.rank:
+        reasons = " | ".join(jail.notes)
+        raise Retryable(
+            f"this machine's jail is too weak: {reasons}",
+            code="JAIL_TOO_WEAK",
+            expected=minimum.value,
+            found=jail.level.value,
+        )
+    return jail
+
+
+def process_jail() -> Jail:
+    """Return the fallback of level ``process``, even where a stronger one works (for tests and comparisons)."""
+    return _candidates_tried()[1]
+
+
+def control_groups_work() -> bool:
+    """Return True if a control group can be made, frozen, thawed and removed here."""
+    try:
+        group = Cgroup.create(f"{os.getpid()}-probe-{secrets.token_hex(4)}", memory=1 << 30, processes=8)
+    except OSError:
+        return False
+    try:
+        group.freeze(1.0)
+        group.thaw()
+        group.cpu_seconds()
+    except (OSError, TimeoutError):
+        return False
+    finally:
+        group.remove()
+    return True

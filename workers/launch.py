@@ -1,0 +1,142 @@
+"""The first program of every jailed process: it binds itself to limits and to its parent's life, then becomes another program.
+
+It is run by path with ``python -I -S`` and imports the standard library only, because it also runs inside the jail, where
+nothing of ours but this file may be visible. Its one argument is a JSON object (see :func:`main`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+LAST_CAPABILITY = 63
+
+
+def main(order: dict[str, Any]) -> None:
+    """Obey an order and exec.
+
+    Keys, all optional but ``argv`` and ``environment``: ``parent`` (pid that must still be the parent), ``cgroups`` (files
+    named ``cgroup.procs`` to write this pid into), ``rlimits`` (name without prefix -> value), ``cpus`` (list), ``uid`` (become
+    this user and group), ``no_new_privs`` (bool), ``warden`` (bool: stay behind as the reaper of all descendants).
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if order.get("session"):
+        os.setsid()
+    for file in order.get("cgroups", ()):
+        with open(file, "w") as procs:  # noqa: PTH123  (pathlib would be a fifth of the start-up time)
+            procs.write("0")
+    if order.get("cpus"):
+        os.sched_setaffinity(0, order["cpus"])
+    if order.get("warden"):
+        guard(libc)
+    for name, value in order.get("rlimits", {}).items():
+        resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
+    if order.get("uid") is not None:
+        become(libc, order["uid"])
+    if order.get("no_new_privs"):
+        demand(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    # Set last: the kernel forgets it when credentials change.
+    demand(libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "pdeathsig")
+    if order.get("parent") and not order.get("warden") and os.getppid() != order["parent"]:
+        os._exit(1)
+    os.execve(order["argv"][0], order["argv"], order["environment"])  # noqa: S606
+
+
+def become(libc: ctypes.CDLL, uid: int) -> None:
+    """Give up every capability and all groups for good and go on as user and group ``uid``."""
+    for capability in range(LAST_CAPABILITY + 1):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def guard(libc: ctypes.CDLL) -> None:
+    """Fork: the child goes on, the parent reaps every descendant, passes signals' meaning on and ends as the child did.
+
+    As the subreaper it keeps daemons of the child inside its own tree, so that they can be found, frozen and killed even
+    where neither a pid namespace nor a cgroup is to be had. It dies with the harness and takes its tree along.
+    """
+    demand(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
+    child = os.fork()
+    if child == 0:
+        return
+
+    def fell(_signal: int, _frame: FrameType | None) -> None:
+        for _ in range(100):
+            alive = descendants(os.getpid())
+            if not alive:
+                break
+            for pid in alive:
+                end(pid)
+            reap()
+        os._exit(137)
+
+    signal.signal(signal.SIGTERM, fell)
+    demand(libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0), "pdeathsig")
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            for left in descendants(os.getpid()):
+                end(left)
+            code = os.waitstatus_to_exitcode(status)
+            if code < 0:
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+                os.kill(os.getpid(), -code)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the pids below ``root``, read from /proc; a pid that ends meanwhile is left out."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
+                    parents[int(name)] = int(stat.read().rsplit(b")", 1)[1].split()[1])
+            except OSError:
+                continue
+    found: list[int] = []
+    level = {root}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level}
+        found.extend(level)
+    return found
+
+
+def end(pid: int) -> None:
+    """Kill one process; that it is gone already is fine."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def reap() -> None:
+    """Collect every child that has ended, without waiting."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return
+
+
+def demand(result: int, what: str) -> None:
+    """Raise OSError if a prctl call failed."""
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what} was refused")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
