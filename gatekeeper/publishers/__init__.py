@@ -1,0 +1,1 @@
+"""Publishers: each shows a verdict in one place."""

@@ -1,0 +1,234 @@
+"""Every text that a person reads about a verdict: what happened, why, what to do next. Small pure functions, snapshot-tested.
+
+Publishers and pages share them, so that GitHub, the log and the page never say different things. Text from a pull request is
+passed through :func:`code` before it enters Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gatekeeper.domain.jobs import JobKind
+from gatekeeper.domain.policy import (
+    ApprovalRequirement, Check, Effect, Finding, LogRequirement, Outcome, PolicyResult, ProbeRequirement, RaceRequirement,
+    Requirement, Severity,
+)  # fmt: skip
+from gatekeeper.domain.race import RaceOutcome
+from gatekeeper.domain.verdict import CheckResult, Verdict
+
+GITHUB_SUMMARY_LIMIT = 65_535
+"""Characters that GitHub takes in the summary of a check run."""
+
+OUTCOME_WORDS = {
+    Outcome.PASSED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.PENDING: "pending",
+    Outcome.ERROR: "could not decide",
+}
+OUTCOME_MARKS = {Outcome.PASSED: "✓", Outcome.FAILED: "✗", Outcome.PENDING: "…", Outcome.ERROR: "!"}
+
+CHECK_NAMES = {
+    Check.ISOLATION: "Isolation",
+    Check.SCOPE: "Scope",
+    Check.BENCHMARKS: "Benchmarks",
+    Check.CONTRIBUTOR_LOG: "Contributor log",
+}
+CHECK_QUESTIONS = {
+    Check.ISOLATION: "Does the change stay inside the model's own directory?",
+    Check.SCOPE: "Does it say what it serves, and refuse the rest loudly?",
+    Check.BENCHMARKS: "Is it right, and strictly faster than the stock path?",
+    Check.CONTRIBUTOR_LOG: "Is there a verified log for hardware that is not ours?",
+}
+
+RACE_SENTENCES = {
+    RaceOutcome.BETTER: "The candidate is right and strictly faster on every advertised configuration.",
+    RaceOutcome.NOT_BETTER: "The candidate is right, but not faster than the stock path by the margin.",
+    RaceOutcome.WORSE: "The candidate is slower than the stock path.",
+    RaceOutcome.WRONG: "The candidate gave wrong answers or broke a rule of the race.",
+    RaceOutcome.INCONCLUSIVE: "Strictly faster was not shown: all looks were used up.",
+    RaceOutcome.DECLINED: "The candidate declined a configuration that its manifest advertises.",
+    RaceOutcome.HELD: "The result is not plausible as it stands: a person has to look at it.",
+    RaceOutcome.VOID: "The measurement failed; this says nothing about the candidate, and it is repeated.",
+}
+RACE_OUTCOME = {
+    RaceOutcome.BETTER: Outcome.PASSED,
+    RaceOutcome.NOT_BETTER: Outcome.FAILED,
+    RaceOutcome.WORSE: Outcome.FAILED,
+    RaceOutcome.WRONG: Outcome.FAILED,
+    RaceOutcome.INCONCLUSIVE: Outcome.FAILED,
+    RaceOutcome.DECLINED: Outcome.FAILED,
+    RaceOutcome.HELD: Outcome.PENDING,
+    RaceOutcome.VOID: Outcome.PENDING,
+}
+JOB_SENTENCES = {
+    JobKind.INTAKE: "read the pull request from git",
+    JobKind.EVALUATE: "run the policies",
+    JobKind.PUBLISH: "show the verdict",
+    JobKind.RACE: "race the candidate against the stock path",
+    JobKind.PROBE: "import the directory in a jail and look at what it does",
+    JobKind.VERIFY: "verify a contributor's log",
+}
+
+
+def verdict_title(verdict: Verdict) -> str:
+    """Return one line for the list of checks, for example ``failed: isolation, 2 findings``."""
+    if verdict.outcome is Outcome.PASSED:
+        return "all four checks passed"
+    if verdict.outcome is Outcome.ERROR:
+        return "gatekeeper could not decide"
+    telling = [check for check in verdict.checks if check.outcome is verdict.outcome]
+    names = ", ".join(CHECK_NAMES[check.check].lower() for check in telling)
+    if verdict.outcome is Outcome.PENDING:
+        return f"pending: {names}"
+    count = sum(len(failing(result)) for result in verdict.results if result.severity is Severity.BLOCKING)
+    return f"failed: {names}, {plural(count, 'finding')}" if count else f"failed: {names}"
+
+
+def check_title(result: CheckResult) -> str:
+    """Return the title of one of the four checks, for example ``Isolation failed``."""
+    if result.outcome is Outcome.ERROR:
+        return f"gatekeeper could not decide: {CHECK_NAMES[result.check].lower()}"
+    return f"{CHECK_NAMES[result.check]} {OUTCOME_WORDS[result.outcome]}"
+
+
+def check_summary(verdict: Verdict, check: Check, *, page: str | None = None) -> str:
+    """Return the Markdown summary of one check: what happened, each finding with what to do, what is waited for."""
+    result = next(item for item in verdict.checks if item.check is check)
+    policies = [item for item in verdict.results if item.check is check and item.severity is not Severity.OFF]
+    lines = [f"**{CHECK_QUESTIONS[check]}**", "", sentence(plain(result.summary)), ""]
+    for policy in policies:
+        lines.extend(_policy_lines(policy))
+    lines.extend(_closing(verdict, page))
+    return cut("\n".join(lines).strip())
+
+
+def verdict_summary(verdict: Verdict, *, page: str | None = None) -> str:
+    """Return the Markdown summary of the whole verdict: one row for each check, then what to do next."""
+    lines = [sentence(verdict_title(verdict).capitalize()), "", "| check | outcome | why |", "|---|---|---|"]
+    for result in verdict.checks:
+        mark = f"{OUTCOME_MARKS[result.outcome]} {OUTCOME_WORDS[result.outcome]}"
+        lines.append(f"| {CHECK_NAMES[result.check]} | {mark} | {plain(result.summary)} |")
+    lines.append("")
+    for policy in verdict.results:
+        if policy.severity is not Severity.OFF and policy.outcome in (Outcome.FAILED, Outcome.PENDING, Outcome.ERROR):
+            lines.extend(_policy_lines(policy))
+    lines.extend(_closing(verdict, page))
+    return cut("\n".join(lines).strip())
+
+
+def _policy_lines(policy: PolicyResult) -> list[str]:
+    if not policy.findings and not policy.requirements:
+        return []
+    advisory = " (advisory: does not block)" if policy.severity is Severity.ADVISORY else ""
+    lines = [f"### {plain(policy.title)}{advisory}", ""]
+    lines.extend(f"- {finding_line(finding)}" for finding in policy.findings)
+    lines.extend(f"- Waits for {waits_for(requirement)}." for requirement in policy.requirements)
+    return [*lines, ""]
+
+
+def _closing(verdict: Verdict, page: str | None) -> list[str]:
+    lines = [f"Policy set `{verdict.policy_set_name}` {code(verdict.policy_set.removeprefix('sha256:')[:12])}."]
+    if verdict.mode != "block":
+        lines.insert(0, f"This repository runs in {verdict.mode} mode: the outcome is shown and blocks nothing.\n")
+    if page:
+        lines.append(f"[Everything about this pull request]({page})")
+    return lines
+
+
+def finding_line(finding: Finding) -> str:
+    """Return a finding as one line of Markdown: code, place, message, expected and found, what to do next."""
+    parts = [f"`{finding.code}`"]
+    if finding.path is not None:
+        parts.append(code(place(finding)))
+    parts.append(sentence(plain(finding.message)))
+    if finding.expected:
+        parts.append(f"Expected {code(finding.expected)}.")
+    if finding.found:
+        parts.append(f"Found {code(finding.found)}.")
+    parts.append(next_step(finding))
+    return " ".join(part for part in parts if part)
+
+
+def place(finding: Finding) -> str:
+    """Return ``path:line`` as far as known, or an empty text."""
+    if finding.path is None:
+        return ""
+    return f"{finding.path}:{finding.line}" if finding.line else finding.path
+
+
+def next_step(finding: Finding) -> str:
+    """Return what the author can do about a finding; a note asks for nothing."""
+    if finding.waived_by:
+        return f"Waived by {code('@' + finding.waived_by)}."
+    if finding.effect is Effect.NOTE:
+        return ""
+    owners = " or ".join(code("@" + owner.lstrip("@")) for owner in finding.waivable_by)
+    if finding.effect is Effect.HOLD:
+        return f"A person has to decide: {owners} may waive it." if owners else "A person has to decide."
+    return f"Change it, or ask {owners} for a waiver." if owners else "It has to be changed; nobody may waive it."
+
+
+def waits_for(requirement: Requirement) -> str:
+    """Return what a requirement waits for, as the end of a sentence."""
+    match requirement:
+        case RaceRequirement():
+            request = requirement.request
+            count = plural(len(request.configurations), "configuration")
+            return f"a race of {code(request.model)} on target {code(request.target.name)}, {count}"
+        case ProbeRequirement():
+            return "a probe: the directory is imported in a jail, and what it does is compared with its manifest"
+        case ApprovalRequirement():
+            return f"a maintainer's approval of head {code(requirement.head_sha[:12])}: {code(requirement.author)} is new here"
+        case LogRequirement():
+            return f"a contributor's log from target {code(requirement.target)}, which is not ours"
+
+
+def failing(result: PolicyResult) -> list[Finding]:
+    """Return the findings of a result that fail it and are not waived."""
+    return [finding for finding in result.findings if finding.effect is Effect.FAIL and not finding.waived_by]
+
+
+def log_line(repository: str, number: int, verdict: Verdict) -> str:
+    """Return one plain line for a log or a terminal: ``owner/repo#7 failed: isolation, 1 finding (ISO_PATH_OUTSIDE)``."""
+    codes = sorted({finding.code for result in verdict.results for finding in failing(result)})
+    tail = f" ({', '.join(codes[:5])}{', ...' if len(codes) > 5 else ''})" if codes else ""
+    return f"{repository}#{number} {verdict_title(verdict)}{tail}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 finding`` or ``3 findings``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio of times as a gain: 1.0523 is ``+5.2 %``."""
+    return f"{(ratio - 1) * 100:+.1f} %"
+
+
+def sentence(text: str) -> str:
+    """Return a text that ends as a sentence does."""
+    return text if not text or text[-1] in ".!?" else text + "."
+
+
+def code(text: str) -> str:
+    """Return text from outside as one Markdown code span on one line that nothing inside it can end."""
+    flat = " ".join(text.split()) or " "
+    longest = max((len(run) for run in re.findall(r"`+", flat)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if flat[0] == "`" or flat[-1] == "`" else ""
+    shown = flat.replace("|", "\\|")  # a table cell ends at a bare bar, inside a code span too
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def plain(text: str) -> str:
+    """Return a text of ours that may quote text from outside, so that no Markdown, HTML or mention in it works."""
+    flat = " ".join(text.split())
+    return re.sub(r"([\\`*_\[\]<>|#~!])", r"\\\1", flat).replace("@", "@\u200b")
+
+
+def cut(text: str, limit: int = GITHUB_SUMMARY_LIMIT) -> str:
+    """Return the text, shortened at a line end with a remark if it is longer than GitHub takes."""
+    if len(text) <= limit:
+        return text
+    remark = "\n\nThe rest does not fit here; the page of this pull request shows all of it."
+    return text[: limit - len(remark)].rsplit("\n", 1)[0] + remark

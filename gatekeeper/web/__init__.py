@@ -1,0 +1,1 @@
+"""The HTTP side: webhook intake, health, pages and the JSON API."""
