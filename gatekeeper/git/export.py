@@ -59,7 +59,11 @@ def write_tree(tree: GitTree, directory: str, target: Path) -> str:
             expected="a directory of the tree",
             found=f"{directory!r} is {entry.kind if entry else 'not there'}",
         )
-    root = tree.subtree(entry.id)
+    return write_directory(tree.subtree(entry.id), directory, target)
+
+
+def write_directory(root: GitTree, directory: str, target: Path) -> str:
+    """Write the whole tree ``root`` to ``target/<directory>``, as :func:`write_tree` does; the same errors."""
     for path, _, defect in root.defects():
         raise Rejected("malformed tree", code="ISO_MALFORMED_TREE", found=f"{shown_path(path)}: {defect}")
     place = os.path.join(os.fsencode(target), raw_path(directory))  # noqa: PTH118 - raw bytes, which pathlib refuses
@@ -72,15 +76,15 @@ def write_tree(tree: GitTree, directory: str, target: Path) -> str:
                 "only plain files are written", code="EXPORT_MODE", expected="mode 100644",
                 found=f"{raw.mode_text} at {directory}/{shown_path(path)}",
             )  # fmt: skip
-        data = tree.read_blob(raw.id)
+        data = root.read_blob(raw.id)
         budget.spend(len(data))
         _write(os.path.join(place, path), data)  # noqa: PTH118
-    found = tree_id_on_disk(place, "sha1" if len(entry.id) == 40 else "sha256")
-    if found != entry.id:
+    found = tree_id_on_disk(place, "sha1" if len(root.id) == 40 else "sha256")
+    if found != root.id:
         raise GatekeeperError(
-            "the written files differ from the tree", code="EXPORT_MISMATCH", expected=entry.id, found=found
+            "the written files differ from the tree", code="EXPORT_MISMATCH", expected=root.id, found=found
         )
-    return entry.id
+    return root.id
 
 
 def _write(place: bytes, data: bytes) -> None:
