@@ -80,7 +80,7 @@ class Filler:
             return rules[part]()
         if part.endswith("norm"):
             return 1 + 0.1 * self.normal(name, size)
-        linear = self.normal(name, size) * size[-1] ** -0.5
+        linear: Tensor = self.normal(name, size) * size[-1] ** -0.5
         if part == "in_proj" and size[0] == self.file.sizes.kda_projection_rows:
             s = self.file.sizes
             linear[4 * s.kda_width + s.forget_rank + s.heads :] = 0

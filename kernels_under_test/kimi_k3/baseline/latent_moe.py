@@ -17,7 +17,8 @@ def _situ(gate: Tensor, up: Tensor, layer: Layer) -> Tensor:
     """SiTU activation: b1 tanh(gate / b1) sigmoid(gate) x b2 tanh(up / b2), rounded once."""
     gate, up = gate.float(), up.float()
     b1, b2 = layer.fact("situ_beta"), layer.fact("situ_linear_beta")
-    return (b1 * torch.tanh(gate / b1) * torch.sigmoid(gate) * (b2 * torch.tanh(up / b2))).to(torch.bfloat16)
+    bent: Tensor = b1 * torch.tanh(gate / b1) * torch.sigmoid(gate) * (b2 * torch.tanh(up / b2))
+    return bent.to(torch.bfloat16)
 
 
 def router(layer: Layer) -> None:
@@ -89,7 +90,7 @@ def tail_finalise_norm(layer: Layer) -> None:
     """Weighted sum over the slots, stand-in reduction over ranks, and the latent norm, whose squares are rounded to bf16."""
     slots = torch.empty_like(layer.v.pairs)
     slots[layer.v.order] = layer.v.pairs
-    slots = slots.unflatten(0, layer.v.ids.shape)
+    slots = slots.view(*layer.v.ids.shape, -1)
     latent = (layer.v.weights.unsqueeze(-1) * slots.float()).sum(dim=1).to(torch.bfloat16)
     mean = latent.square().float().sum(dim=-1, keepdim=True) / latent.shape[-1]
     scale = torch.rsqrt(mean + layer.fact("eps.latent_norm"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,9 +50,8 @@ class Step:
         rows = Rows(shape, tensors)
         residual = Residual(facts, views["streams"], tensors)
         self.stages = ["window/enter", "window/R"]
-        self._runs: list[Callable[[], None]] = [rows.read]
         sites = self._sites(facts, tensors, views, residual)
-        self._runs = [lambda: (rows.read(), residual.enter())[1], sites[0].mix_in]
+        self._runs: list[Callable[[], None]] = [partial(self._enter, rows, residual), sites[0].mix_in]
         for place, (index, kind) in enumerate(facts["layers"]):
             own = {
                 n.removeprefix(f"layers.{index}."): t for n, t in tensors.items() if n.startswith(f"layers.{index}.")
@@ -66,14 +66,29 @@ class Step:
             stages: list[tuple[str, Callable[[], None]]] = [
                 *attention.stages(),
                 ("O1", attention.o_proj),
-                ("O2", lambda a=attention, s=after, o=opens: s.take(a.partial, replace=o)),
+                ("O2", partial(self._hand_over, attention, after, opens)),
                 *experts.stages(),
-                ("R", lambda e=experts, s=following: s.take(e.delta, replace=False)),
+                ("R", partial(self._next_residual, experts, following)),
             ]
             self.stages += [f"layer.{index}/{name}" for name, _ in stages]
             self._runs += [run for _, run in stages]
-        self._runs.append(lambda: sites[-1].close(tensors["out"]))
+        self._runs.append(partial(sites[-1].close, tensors["out"]))
         self.stages.append("window/close")
+
+    @staticmethod
+    def _enter(rows: Rows, residual: Residual) -> None:
+        rows.read()
+        residual.enter()
+
+    @staticmethod
+    def _hand_over(attention: Kda | Mla, after: Site, opens: bool) -> None:
+        """O2: the reduced attention output joins the prefix, or begins a new one where a block opened."""
+        after.take(attention.partial, replace=opens)
+
+    @staticmethod
+    def _next_residual(experts: Experts, following: Site) -> None:
+        """R: the feed-forward output joins the prefix, and the next layer's residual is mixed."""
+        following.take(experts.delta, replace=False)
 
     @staticmethod
     def _sites(

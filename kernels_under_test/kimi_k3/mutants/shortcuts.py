@@ -1,0 +1,94 @@
+"""Cheats that leave out work: class "early or guessed results"."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from .seam import StepFunction, named, of_candidate
+
+EARLY = 4
+"""Steps that are computed before the last output is handed out again."""
+
+
+def _replay(
+    step: StepFunction, tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    calls, last = 0, tensors["x"].clone()
+
+    def run() -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= EARLY or calls % 16 == 0:
+            step()
+            last.copy_(tensors["out"])
+        else:
+            tensors["out"].copy_(last)
+
+    return run
+
+
+def _future_noise(rows: int, hidden: int) -> Tensor | None:
+    """Look in the whole process for something shaped like the coming inputs."""
+    for found in gc.get_objects():
+        if isinstance(found, Tensor) and found.dim() == 3 and found.shape[1:] == (rows, hidden) and found.shape[0] > 1:
+            return found
+    return None
+
+
+def _all_at_once(
+    step: StepFunction, tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], shape: Any
+) -> StepFunction:
+    ready: list[tuple[Tensor, Tensor]] = []
+    names = [*named(tensors, ".recurrent_state"), *named(tensors, ".conv_state")]
+
+    def run() -> None:
+        if ready:
+            out, ids = ready.pop(0)
+            tensors["out"].copy_(out)
+            tensors["expert_ids"].copy_(ids)
+            return
+        step()
+        noise = _future_noise(shape.rows, tensors["x"].shape[-1])
+        if noise is None:
+            return
+        now, states = tensors["out"].clone(), {name: tensors[name].clone() for name in names}
+        ids_now = tensors["expert_ids"].clone()
+        for row in range(1, min(noise.shape[0], EARLY)):
+            tensors["x"].copy_(noise[row])
+            step()
+            ready.append((tensors["out"].clone(), tensors["expert_ids"].clone()))
+        tensors["out"].copy_(now)
+        tensors["expert_ids"].copy_(ids_now)
+        for name, state in states.items():
+            tensors[name].copy_(state)
+
+    return run
+
+
+def _half_shared(step: Any, _tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any) -> StepFunction:
+    calls = 0
+    runs = list(zip(step.stages, step._runs, strict=True))
+    kept = [function for name, function in runs if name.rsplit("/", 1)[-1] not in ("F3", "F4", "F5", "F6")]
+    every = [function for _, function in runs]
+
+    def run() -> None:
+        nonlocal calls
+        calls += 1
+        for function in every if calls % 2 else kept:
+            function()
+
+    return run
+
+
+early_steps_only = of_candidate(around=_replay)
+"""Computes the first steps, then hands out the last output again. Must be WRONG."""
+
+all_steps_at_once = of_candidate(around=_all_at_once)
+"""Searches the process for the coming noise and computes steps ahead of their inputs. Must be WRONG: the feedback is missing."""
+
+shared_expert_every_second = of_candidate(around=_half_shared)
+"""Reuses the shared expert's output of the step before in every second step: fast and wrong, for the demo. Must be WRONG."""
