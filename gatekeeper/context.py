@@ -1,0 +1,108 @@
+"""The ports to the outside and the context that carries them. Services get a ``Context`` and nothing global."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gatekeeper.domain.catalog import Catalog
+from gatekeeper.domain.events import RepositoryRef
+from gatekeeper.domain.race import ProbeRequest, ProbeResult, RaceOrder, RaceResult, TreeSource
+from gatekeeper.domain.snapshot import PullFacts, Snapshot
+from gatekeeper.domain.verdict import Verdict
+from gatekeeper.engine import PolicyBook
+
+if TYPE_CHECKING:  # types only: at run time the layers below are handed in
+    from gatekeeper.git.mirror import Mirrors
+    from gatekeeper.store.unit_of_work import Store
+
+Progress = Callable[[Mapping[str, Any]], None]
+"""Receives each progress event of a worker: a JSON object with at least ``event``."""
+
+Exported = Callable[[TreeSource], AbstractContextManager[Path]]
+"""Writes a tree source's directory below a fresh temporary folder and yields that folder; it is removed afterwards."""
+
+
+class Clock(Protocol):
+    """Wall time. Durations are measured elsewhere, by a monotonic clock."""
+
+    def now(self) -> datetime:
+        """Return the present moment in UTC."""
+        ...
+
+
+class JobQueue(Protocol):
+    """Wakes workers. A lost or repeated notification is harmless: the database says what there is to do."""
+
+    def notify(self, job_ids: Sequence[str]) -> None:
+        """Say that these jobs may be claimed. Called only after the commit that queued them."""
+        ...
+
+
+class Runner(Protocol):
+    """Runs a request on a worker and returns its parsed result."""
+
+    def race(self, order: RaceOrder, exported: Exported, progress: Progress) -> RaceResult:
+        """Run a race.
+
+        Raises:
+            Retryable: if the worker died, did not answer in time or answered with something that is no result.
+        """
+        ...
+
+    def probe(self, request: ProbeRequest, exported: Exported, progress: Progress) -> ProbeResult:
+        """Run a probe; the same errors as :meth:`race`."""
+        ...
+
+
+class Forge(Protocol):
+    """The platform that hosts the repository: GitHub, or the demonstration's stand-in."""
+
+    def pull(self, repository: RepositoryRef, number: int) -> PullFacts:
+        """Return what a pull request is now.
+
+        Raises:
+            Conflict: if there is no such pull request (any more).
+            Retryable: if the forge cannot be reached.
+        """
+        ...
+
+
+class Publisher(Protocol):
+    """Shows a verdict somewhere. Called again with the same verdict it changes nothing that a person would see."""
+
+    name: str
+
+    def publish(self, snapshot: Snapshot, digest: str, verdict: Verdict, external: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Show the verdict named ``digest``; ``external`` is what the last call returned (ids of the other side).
+
+        Raises:
+            Retryable: if the other side cannot be reached now.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything a service may use. Built once, in ``bootstrap``; tests build their own with fakes."""
+
+    store: Store
+    clock: Clock
+    queue: JobQueue
+    runner: Runner
+    forge: Forge
+    mirrors: Mirrors
+    publishers: tuple[Publisher, ...]
+    catalog: Catalog
+    books: Mapping[str, PolicyBook]
+    """Policy sets by name, each applied to the installed policies."""
+    default_policy_set: str
+    lease: timedelta = timedelta(seconds=60)
+    coalesce: timedelta = timedelta(0)
+    """How long an intake waits for further pushes to the same pull request."""
+    allowed_repositories: frozenset[str] = frozenset()
+    """Full names that are served; empty: all that have the secret."""
