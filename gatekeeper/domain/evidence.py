@@ -20,14 +20,17 @@ class Origin(StrEnum):
 
 
 class TreeSubject(Value):
-    """Evidence about code: the tree of the specialised directory in the merge result, and what it was judged with."""
+    """Evidence about code: the tree of the specialised directory in the merge result, and what it was judged with.
+
+    A probe runs on no hardware target and under no suite; its evidence names its request, and leaves these out.
+    """
 
     kind: Literal["tree"] = "tree"
     tree: GitId
     directory: str
-    suite: Digest
-    target: str
-    target_digest: Digest
+    suite: Digest | None = None
+    target: str | None = None
+    target_digest: Digest | None = None
 
 
 class PullSubject(Value):

@@ -1,0 +1,113 @@
+"""Race and probe: hand a request to a worker; what comes back becomes evidence, and every snapshot that it is about is woken.
+
+The worker's answer is parsed into a result or discarded. A worker that dies says nothing about the candidate: the job is tried
+again. A void race is tried again too, at most :data:`VOID_ATTEMPTS` times; then its result is recorded as it is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gatekeeper.context import Context, Exported, Progress
+from gatekeeper.domain.errors import Rejected, Retryable
+from gatekeeper.domain.events import RepositoryRef
+from gatekeeper.domain.evidence import Evidence, Origin, ProbeEvidence, RaceEvidence, TreeSubject
+from gatekeeper.domain.jobs import Claim, JobKind
+from gatekeeper.domain.race import CodeSource, ProbeRequest, RaceOrder, RaceOutcome, RaceRequest, TreeSource
+from gatekeeper.git.export import write_directory
+from gatekeeper.services.evaluate import PROBE_REQUEST, RACE_REQUEST
+
+VOID_ATTEMPTS = 3
+log = structlog.get_logger(__name__)
+
+
+def race(ctx: Context, claim: Claim) -> None:
+    """Run the race whose request digest is ``claim.key``.
+
+    Raises:
+        Retryable: if no worker answered, or the race was void and may be tried again.
+    """
+    with ctx.store.read() as uow:
+        request = uow.document(RACE_REQUEST, claim.key, RaceRequest)
+    source = _tree_source(request.candidate)
+    order = RaceOrder(request=request, alpha=float(claim.payload.get("alpha") or 0.01))
+    result = ctx.runner.race(order, _exporter(ctx), _progress(claim))
+    if result.outcome is RaceOutcome.VOID and claim.attempt < VOID_ATTEMPTS:
+        raise Retryable("the race was void", code="RACE_VOID", found="; ".join(result.reasons)[:500])
+    subject = TreeSubject(
+        tree=source.tree,
+        directory=source.directory,
+        suite=request.suite,
+        target=request.target.name,
+        target_digest=request.target.digest(),
+    )
+    body = RaceEvidence(request=claim.key, purpose=request.purpose, result=result)
+    _record(ctx, claim, Evidence(subject=subject, origin=Origin.OURS, recorded_at=ctx.clock.now(), body=body))
+
+
+def probe(ctx: Context, claim: Claim) -> None:
+    """Run the probe whose request digest is ``claim.key``.
+
+    Raises:
+        Retryable: if no worker answered.
+    """
+    with ctx.store.read() as uow:
+        request = uow.document(PROBE_REQUEST, claim.key, ProbeRequest)
+    result = ctx.runner.probe(request, _exporter(ctx), _progress(claim))
+    subject = TreeSubject(tree=request.source.tree, directory=request.source.directory)
+    body = ProbeEvidence(request=claim.key, result=result)
+    _record(ctx, claim, Evidence(subject=subject, origin=Origin.OURS, recorded_at=ctx.clock.now(), body=body))
+
+
+def _tree_source(source: CodeSource) -> TreeSource:
+    if not isinstance(source, TreeSource):
+        raise Rejected(
+            "a race for a verdict runs a pull request's tree", code="RACE_SOURCE", expected="tree", found=source.kind
+        )
+    return source
+
+
+def _record(ctx: Context, claim: Claim, evidence: Evidence) -> None:
+    """Store the evidence and wake every current snapshot that its tree belongs to.
+
+    Raises:
+        Conflict: if the claim has been lost meanwhile: the first result wins, and this is not it.
+    """
+    assert isinstance(evidence.subject, TreeSubject)
+    with ctx.store.begin() as uow:
+        uow.hold(claim)
+        uow.put_evidence(evidence)
+        for digest in uow.snapshots_with_tree(evidence.subject.tree):
+            uow.enqueue(JobKind.EVALUATE, digest, delivery_id=claim.delivery_id)
+
+
+def _exporter(ctx: Context) -> Exported:
+    """Return a function that writes a directory of a pinned tree from its blobs and removes it afterwards."""
+
+    @contextmanager
+    def exported(source: TreeSource) -> Iterator[Path]:
+        with ctx.store.read() as uow:
+            known = uow.repository(source.repository_id)
+        if known is None:
+            raise Rejected("no such repository", code="RACE_SOURCE", found=str(source.repository_id))
+        mirror = ctx.mirrors.open(RepositoryRef(id=known.id, full_name=known.full_name))
+        with tempfile.TemporaryDirectory(prefix="gatekeeper-tree-") as folder:
+            write_directory(mirror.tree(source.tree), source.directory, Path(folder))
+            yield Path(folder)
+
+    return exported
+
+
+def _progress(claim: Claim) -> Progress:
+    def note(event: Mapping[str, Any]) -> None:
+        log.info(
+            "worker_progress", job=claim.job_id, kind=claim.kind.value, **{f"worker_{k}": v for k, v in event.items()}
+        )
+
+    return note
