@@ -7,34 +7,57 @@ each of its statements is checked by some policy. The schema is closed; every er
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from gatekeeper.domain.documents import Document, Value
+from gatekeeper.domain.manifest_rules import CrossChecks, manifest_finding
 from gatekeeper.domain.policy import Finding
 from gatekeeper.domain.race import ENTRY_POINT
-from gatekeeper.domain.toml_lines import TomlDocument, TomlProblem, parse, problem_of, shown
+from gatekeeper.domain.toml_lines import TomlDocument, TomlProblem, parse, problems_of
 
 if TYPE_CHECKING:
     from gatekeeper.domain.source import SourceTree
 
 MANIFEST_NAME = "fast_track.toml"
-MAX_POINTS = 1 << 20
-"""Largest product of all served values of one target, before it is reduced to what is raced."""
-
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
 RepositoryPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$", max_length=400)]
 EntryPoint = Annotated[str, StringConstraints(pattern=ENTRY_POINT, max_length=400)]
 Ranks = Annotated[int, Field(strict=True, ge=1, le=1024)]
 
 
-def _sizes(largest: int) -> Any:
-    return Annotated[
-        tuple[Annotated[int, Field(strict=True, ge=1, le=largest)], ...], Field(min_length=1, max_length=64)
-    ]
+RowCounts = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=1, le=65536)], ...], Field(min_length=1, max_length=64)
+]
+TokenCounts = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=1, le=1024)], ...], Field(min_length=1, max_length=64)
+]
+Contexts = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=1, le=1 << 24)], ...], Field(min_length=1, max_length=64)
+]
+PageSizes = Annotated[tuple[Annotated[int, Field(strict=True, ge=1, le=4096)], ...], Field(min_length=1, max_length=64)]
+
+
+def _as_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Dtypes = Annotated[
+    tuple[Name, ...],
+    Field(min_length=1, max_length=8),
+    BeforeValidator(_as_list, json_schema_input_type=Name | Annotated[list[Name], Field(min_length=1, max_length=8)]),
+]
+"""One dtype name or a list of them."""
 
 
 class ManifestPart(Value):
@@ -84,30 +107,26 @@ class TargetScope(ManifestPart):
 class Thresholds(ManifestPart):
     """Values at which the directory's code chooses another path; each is raced together with its neighbours."""
 
-    rows: _sizes(65536) = ()
-    query_tokens: _sizes(1024) = ()
-    context: _sizes(1 << 24) = ()
+    rows: RowCounts = ()
+    query_tokens: TokenCounts = ()
+    context: Contexts = ()
 
 
 class Serves(ManifestPart):
     """The served shapes of a decode step."""
 
-    rows: _sizes(65536) = Field(description="token rows of a step: requests x query tokens")
-    query_tokens: _sizes(1024) = Field(description="tokens that a request decodes or verifies in a step")
+    rows: RowCounts = Field(description="token rows of a step: requests x query tokens")
+    query_tokens: TokenCounts = Field(description="tokens that a request decodes or verifies in a step")
     context: ContextRange
-    page_sizes: _sizes(4096) = Field(description="tokens in a page of the cache")
-    dtypes: Annotated[
-        dict[Name, Name | Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]], Field(max_length=16)
-    ] = Field(
+    page_sizes: PageSizes = Field(description="tokens in a page of the cache")
+    dtypes: Annotated[dict[Name, Dtypes], Field(max_length=16)] = Field(
         default={}, description="dtype, or list of dtypes, by tensor family: kv_cache, conv_state, recurrent_state"
     )
     thresholds: Thresholds = Thresholds()
 
     def dtype_choices(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return the tensor families in order of their names, each with its served dtypes."""
-        return tuple(
-            (family, (served,) if isinstance(served, str) else served) for family, served in sorted(self.dtypes.items())
-        )
+        return tuple(sorted(self.dtypes.items()))
 
 
 class FeatureVerdict(StrEnum):
@@ -183,7 +202,7 @@ def load(tree: SourceTree, path: str) -> tuple[Manifest | None, list[Finding]]:
     entry = tree.entry(path)
     if entry is None or entry.kind != "blob" or entry.mode not in ("100644", "100755"):
         found = "no such file" if entry is None else f"{entry.kind} of mode {entry.mode}"
-        return None, [_finding("MISSING", "there is no manifest", f"a file {path}", found, path, None)]
+        return None, [manifest_finding("MISSING", "there is no manifest", f"a file {path}", found, path, None)]
     return read(tree.read(path), path)
 
 
@@ -195,7 +214,7 @@ def read(data: bytes, path: str) -> tuple[Manifest | None, list[Finding]]:
     manifest, problems = _validated(document)
     findings = [_from_problem(problem, path) for problem in problems]
     parts = _parts(document, manifest)
-    findings += _CrossChecks(parts, document, path).run()
+    findings += CrossChecks(parts, document, path).run()
     findings.sort(key=lambda finding: finding.line or 0)
     return (None, findings) if findings else (manifest, [])
 
@@ -217,13 +236,12 @@ def _validated(document: TomlDocument) -> tuple[Manifest | None, list[TomlProble
     try:
         return Manifest.model_validate(document.values, by_alias=True, by_name=False), []
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-        return None, list(dict.fromkeys(problem_of(detail, document) for detail in details))
+        return None, problems_of(error, document)
 
 
-_FIELDS = {field.alias or name: field for name, field in Manifest.model_fields.items()}
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(Annotated[field.annotation, field]) for name, field in _FIELDS.items()
+    field.alias or name: TypeAdapter(Annotated[(field.annotation, *(field.metadata or [Field()]))])  # type: ignore[arg-type]
+    for name, field in Manifest.model_fields.items()
 }
 
 
@@ -241,125 +259,6 @@ def _parts(document: TomlDocument, manifest: Manifest | None) -> dict[str, Any]:
     return parts
 
 
-class _CrossChecks:
-    """What no single key can show: the manifest against its own place and against itself."""
-
-    def __init__(self, parts: dict[str, Any], document: TomlDocument, path: str) -> None:
-        self._parts = parts
-        self._document = document
-        self._path = path
-        self._findings: list[Finding] = []
-
-    def run(self) -> list[Finding]:
-        """Return all findings; a check whose keys are wrong in themselves is left out."""
-        for check, needed in (
-            (self._place, ("directory",)),
-            (self._hooks, ("hooks",)),
-            (self._targets, ("targets",)),
-            (self._ranges, ("serves",)),
-            (self._claims, ("targets", "claims")),
-            (self._product, ("targets", "serves")),
-        ):
-            if all(name in self._parts for name in needed):
-                check()
-        self._modules()
-        return self._findings
-
-    def _add(self, kind: str, message: str, expected: str, found: Any, *keys: str | int) -> None:
-        text = found if isinstance(found, str) else shown(found)
-        self._findings.append(_finding(kind, message, expected, text, self._path, self._document.line(*keys)))
-
-    def _place(self) -> None:
-        here = posixpath.dirname(self._path)
-        if self._parts["directory"] != here:
-            self._add("DIRECTORY", "the manifest names another directory than its own", here,
-                      self._parts["directory"], "directory")  # fmt: skip
-
-    def _modules(self) -> None:
-        package = posixpath.dirname(self._path).replace("/", ".")
-        for key in ("entry_point", "guard"):
-            module = str(self._parts.get(key, package)).partition(":")[0]
-            if module != package and not module.startswith(package + "."):
-                self._add("MODULE", f"`{key}` lies outside the directory", f"a module of {package}", module, key)
-
-    def _hooks(self) -> None:
-        here = posixpath.dirname(self._path) + "/"
-        for index, hook in enumerate(self._parts["hooks"]):
-            if posixpath.normpath(hook) != hook or hook.split("/")[0] in (".", ".."):
-                self._add("HOOK", "a hook is a path from the repository's root", "no `.` or `..`", hook, "hooks", index)
-            elif hook.startswith(here):
-                self._add("HOOK", "a hook lies outside the directory", f"a path not below {here}", hook, "hooks", index)
-        self._once(self._parts["hooks"], "hooks")
-
-    def _targets(self) -> None:
-        scopes: tuple[TargetScope, ...] = self._parts["targets"]
-        names = [scope.name for scope in scopes]
-        for index, scope in enumerate(scopes):
-            if scope.name in names[:index]:
-                self._add("TWICE", "a target stands twice", "each target once", scope.name, "targets", index, "name")
-            for key in ("tensor_parallel", "decode_context_parallel", "expert_parallel"):
-                self._once(getattr(scope, key), "targets", index, key)
-            for place, text in enumerate(scope.decode_context_parallel):
-                if text != "tp" and not any(size % int(text) == 0 for size in scope.tensor_parallel):
-                    self._add("RANGE", "a decode context parallel group that fits into no tensor parallel group",
-                              f"a divisor of one of {list(scope.tensor_parallel)}", text,
-                              "targets", index, "decode_context_parallel", place)  # fmt: skip
-
-    def _ranges(self) -> None:
-        serves: Serves = self._parts["serves"]
-        if serves.context.min > serves.context.max:
-            self._add("RANGE", "the context range is empty", f"max of at least {serves.context.min}",
-                      serves.context.max, "serves", "context", "max")  # fmt: skip
-        for index, tokens in enumerate(serves.query_tokens):
-            if all(rows % tokens for rows in serves.rows) or tokens > serves.context.max:
-                self._add("RANGE", "no served step has this many query tokens",
-                          f"a divisor of one of the rows, at most {serves.context.max}", tokens,
-                          "serves", "query_tokens", index)  # fmt: skip
-        for index, rows in enumerate(serves.rows):
-            if all(rows % tokens for tokens in serves.query_tokens):
-                self._add("RANGE", "no served step has this many rows", "a multiple of one of the query tokens", rows,
-                          "serves", "rows", index)  # fmt: skip
-        for key in ("rows", "query_tokens", "page_sizes"):
-            self._once(getattr(serves, key), "serves", key)
-        for family, dtypes in serves.dtype_choices():
-            self._once(dtypes, "serves", "dtypes", family)
-        for index, context in enumerate(serves.thresholds.context):
-            if not serves.context.min <= context <= serves.context.max:
-                self._add("RANGE", "a threshold outside the served context",
-                          f"{serves.context.min} to {serves.context.max}", context,
-                          "serves", "thresholds", "context", index)  # fmt: skip
-
-    def _claims(self) -> None:
-        names = [scope.name for scope in self._parts["targets"]]
-        for target in self._parts["claims"].speedup:
-            if target not in names:
-                self._add("CLAIM", "a claim about a target that the manifest does not name",
-                          f"one of {', '.join(names)}", target, "claims", "speedup", target)  # fmt: skip
-
-    def _product(self) -> None:
-        serves: Serves = self._parts["serves"]
-        shapes = len(serves.rows) * len(serves.query_tokens) * len(serves.page_sizes)
-        for _, dtypes in serves.dtype_choices():
-            shapes *= len(dtypes)
-        for index, scope in enumerate(self._parts["targets"]):
-            points = shapes * len(scope.groups()) * len(scope.expert_parallel)
-            if points > MAX_POINTS:
-                self._add("PRODUCT", "too many combinations are served to be judged", f"at most {MAX_POINTS}",
-                          f"{points}", "targets", index)  # fmt: skip
-
-    def _once(self, values: tuple[Any, ...], *keys: str | int) -> None:
-        for index in _repeated(values):
-            self._add("TWICE", "a value stands twice", "each value once", values[index], *keys, index)
-
-
-def _repeated(values: tuple[Any, ...]) -> Iterator[int]:
-    seen = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            yield index
-        seen.add(value)
-
-
 _MESSAGES = {
     "size": "the manifest is too large",
     "encoding": "the manifest is not text",
@@ -374,8 +273,4 @@ _MESSAGES = {
 def _from_problem(problem: TomlProblem, path: str) -> Finding:
     message = _MESSAGES[problem.kind] + (f": `{problem.keys}`" if problem.keys else "")
     kind = {"missing": "KEY_MISSING", "unknown": "KEY_UNKNOWN"}.get(problem.kind, problem.kind.upper())
-    return _finding(kind, message, problem.expected, problem.found, path, problem.line)
-
-
-def _finding(kind: str, message: str, expected: str, found: str, path: str, line: int | None) -> Finding:
-    return Finding(code=f"SCOPE_MANIFEST_{kind}", message=message, expected=expected, found=found, path=path, line=line)
+    return manifest_finding(kind, message, problem.expected, problem.found, path, problem.line)

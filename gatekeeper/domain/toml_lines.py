@@ -87,12 +87,27 @@ def validate(model: type[M], document: TomlDocument) -> tuple[M | None, list[Tom
     try:
         return model.model_validate(document.values), []
     except ValidationError as error:
-        return None, [problem_of(detail, document) for detail in error.errors(include_url=False, include_context=False)]
+        return None, problems_of(error, document)
 
 
-def problem_of(detail: ErrorDetails, document: TomlDocument, *prefix: str | int) -> TomlProblem:
-    """Turn one of Pydantic's errors into a problem with the line it is about; ``prefix`` is put before its path."""
-    path = prefix + tuple(part for part in detail["loc"] if part != "[key]")
+def problems_of(error: ValidationError, document: TomlDocument) -> list[TomlProblem]:
+    """Return every problem of a failed validation with its line, each once."""
+    details = [detail for detail in error.errors(include_url=False) if not _echoes_its_parts(detail)]
+    return list(dict.fromkeys(_problem(detail, document) for detail in details))
+
+
+def _echoes_its_parts(detail: ErrorDetails) -> bool:
+    """A list whose elements are wrong is also called too short; the elements have their own errors."""
+    value = detail["input"]
+    return (
+        detail["type"] == "too_short"
+        and isinstance(value, list | tuple)
+        and len(value) >= detail.get("ctx", {}).get("min_length", 0)
+    )
+
+
+def _problem(detail: ErrorDetails, document: TomlDocument) -> TomlProblem:
+    path: Path = tuple(part for part in detail["loc"] if part != "[key]")
     while path and detail["type"] != "missing" and not _stands(path, document):
         path = path[:-1]  # parts that name a branch of a union and no key of the file
     kind = {"missing": "missing", "extra_forbidden": "unknown"}.get(detail["type"], "value")
@@ -100,7 +115,9 @@ def problem_of(detail: ErrorDetails, document: TomlDocument, *prefix: str | int)
         return TomlProblem(document.line(*path), dotted(path), "a key that the schema knows", f"`{path[-1]}`", kind)
     if kind == "missing":
         return TomlProblem(document.line(*path), dotted(path), f"a value for `{dotted(path)}`", "nothing", kind)
-    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    message = detail["msg"].removeprefix("Value error, ")
+    for words in ("Input should be ", "String should ", "Tuple should "):
+        message = message.removeprefix(words)
     return TomlProblem(document.line(*path), dotted(path), message, shown(detail["input"]), kind)
 
 
