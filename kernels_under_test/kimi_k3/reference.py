@@ -125,7 +125,7 @@ def mla(x: Tensor, w: Weights, facts: Mapping[str, Any], now: Schedule) -> Tenso
         if length == 0:
             continue
         y = w["in_proj"] @ x[row]
-        q_a, kv, k_pe, gate = torch.split(y, (rank, latent, facts["pe"], heads * facts["v_dim"]))
+        q_a, kv, k_pe, gate = torch.split(y, [rank, latent, facts["pe"], heads * facts["v_dim"]])
         for owner in range(now.ranks):
             target = int(now.slot_mapping[owner, row])
             if target >= 0:

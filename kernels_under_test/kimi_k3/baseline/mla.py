@@ -15,7 +15,7 @@ from .layer import Layer
 
 def qkv_a(layer: Layer) -> None:
     """Project to q_a | kv | k_pe, [rows, ...] bf16."""
-    split = layer.fact("q_lora"), layer.fact("kv_lora"), layer.fact("pe")
+    split = [layer.fact("q_lora"), layer.fact("kv_lora"), layer.fact("pe")]
     weight = layer.w.in_proj[: sum(split)]
     layer.v.q_a, layer.v.kv, layer.v.k_pe = torch.split(functional.linear(layer.v.x, weight), split, dim=-1)
 
@@ -40,7 +40,7 @@ def q_kv_norm(layer: Layer) -> None:
 def q_b(layer: Layer) -> None:
     """Query heads [rows, heads, nope + pe]."""
     q = functional.linear(layer.v.qc, layer.w.q_b).view(layer.window.rows, layer.fact("heads"), -1)
-    layer.v.q_nope, layer.v.q_pe = torch.split(q, (layer.fact("nope"), layer.fact("pe")), dim=-1)
+    layer.v.q_nope, layer.v.q_pe = torch.split(q, [layer.fact("nope"), layer.fact("pe")], dim=-1)
 
 
 def absorb_w_uk(layer: Layer) -> None:

@@ -28,5 +28,6 @@ norm_weight_off = of_candidate(
 eps_off = of_candidate(facts=lambda facts: facts | {"eps.kda_norm": 100 * facts["eps.kda_norm"]})
 """The eps of the KDA output norm is a hundred times too large. Must be WRONG."""
 
-score_eps_off = of_candidate(facts=lambda facts: facts | {"eps.kda_l2": 1e4 * facts["eps.kda_l2"]})
-"""The eps of the query and key norm is ten thousand times too large. Must be WRONG."""
+l2_eps_off = of_candidate(facts=lambda facts: facts | {"eps.kda_l2": 1e4 * facts["eps.kda_l2"]})
+"""The eps of the query and key norm is ten thousand times too large, which is still small beside the sums of squares. Must be
+WRONG; chains do not show it, the one-step check does."""
