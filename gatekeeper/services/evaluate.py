@@ -12,6 +12,7 @@ all end here, for the same snapshot, and the same facts give the same verdict.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gatekeeper.context import Context
@@ -172,20 +173,30 @@ def _conclude(
 
 
 def _ask(uow: UnitOfWork, verdict: Verdict, delivery_id: str | None) -> None:
-    """Enqueue what the verdict still needs. A race that is queued, running or done already is not asked for again."""
-    for requirement in (need for result in verdict.results for need in result.requirements):
-        if requirement.kind == "race" and requirement.request.target.owned:
-            uow.put_document(RACE_REQUEST, requirement.request)
-            key, kind = requirement.request.digest(), JobKind.RACE
-            payload = {"alpha": requirement.alpha}
-        elif requirement.kind == "probe":
+    """Enqueue what the verdict still needs. A race that is queued, running or done already is not asked for again.
+
+    Cheap facts first: a race starts only when no probe is outstanding and nothing has failed yet, because hours of a machine
+    could not change a verdict that a line of the diff has already decided.
+    """
+    needs = [requirement for result in verdict.results for requirement in result.requirements]
+    blocked = any(
+        result.severity is Severity.BLOCKING and result.outcome is Outcome.FAILED for result in verdict.results
+    )
+    probing = any(requirement.kind == "probe" for requirement in needs)
+    for requirement in needs:
+        if requirement.kind == "probe":
             uow.put_document(PROBE_REQUEST, requirement.request)
-            key, kind, payload = requirement.request.digest(), JobKind.PROBE, {}
-        else:
-            continue
-        job = uow.job_named(kind, key)
-        if job is None or _was_cancelled(job):
-            uow.enqueue(kind, key, payload=payload, delivery_id=delivery_id)
+            _ask_once(uow, JobKind.PROBE, requirement.request.digest(), {}, delivery_id)
+        elif requirement.kind == "race" and requirement.request.target.owned and not blocked and not probing:
+            uow.put_document(RACE_REQUEST, requirement.request)
+            payload = {"alpha": requirement.alpha}
+            _ask_once(uow, JobKind.RACE, requirement.request.digest(), payload, delivery_id)
+
+
+def _ask_once(uow: UnitOfWork, kind: JobKind, key: str, payload: Mapping[str, float], delivery_id: str | None) -> None:
+    job = uow.job_named(kind, key)
+    if job is None or _was_cancelled(job):
+        uow.enqueue(kind, key, payload=payload, delivery_id=delivery_id)
 
 
 def _was_cancelled(job: JobRow) -> bool:

@@ -1,0 +1,3 @@
+from setuptools import find_packages, setup
+
+setup(name="sample-upstream", version="1.0", packages=find_packages())

@@ -1,0 +1,6 @@
+"""The decoder on AMD GPUs."""
+
+
+class KimiK3Model:
+    def forward(self, hidden, metadata):
+        return hidden

@@ -1,0 +1,6 @@
+"""Another model of the same engine."""
+
+
+class OtherMoE:
+    def forward(self, hidden, metadata):
+        return hidden

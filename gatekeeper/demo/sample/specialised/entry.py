@@ -1,0 +1,3 @@
+"""What the gate races: the specialised implementation."""
+
+from .gate import candidate as candidate
