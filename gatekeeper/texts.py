@@ -7,11 +7,21 @@ passed through :func:`code` before it enters Markdown.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.policy import (
-    ApprovalRequirement, Check, Effect, Finding, LogRequirement, Outcome, PolicyResult, ProbeRequirement, RaceRequirement,
-    Requirement, Severity,
+    ApprovalRequirement,
+    Check,
+    Effect,
+    Finding,
+    LogRequirement,
+    Outcome,
+    PolicyResult,
+    ProbeRequirement,
+    RaceRequirement,
+    Requirement,
+    Severity,
 )  # fmt: skip
 from gatekeeper.domain.race import RaceOutcome
 from gatekeeper.domain.verdict import CheckResult, Verdict
@@ -157,30 +167,49 @@ def place(finding: Finding) -> str:
 
 
 def next_step(finding: Finding) -> str:
-    """Return what the author can do about a finding; a note asks for nothing."""
+    """Return in Markdown what the author can do about a finding; a note asks for nothing."""
+    return _next_step(finding, code)
+
+
+def next_step_plainly(finding: Finding) -> str:
+    """Return in plain text what the author can do about a finding."""
+    return _next_step(finding, str)
+
+
+def _next_step(finding: Finding, quote: Callable[[str], str]) -> str:
     if finding.waived_by:
-        return f"Waived by {code('@' + finding.waived_by)}."
+        return f"Waived by {quote('@' + finding.waived_by.lstrip('@'))}."
     if finding.effect is Effect.NOTE:
         return ""
-    owners = " or ".join(code("@" + owner.lstrip("@")) for owner in finding.waivable_by)
+    owners = " or ".join(quote("@" + owner.lstrip("@")) for owner in finding.waivable_by)
     if finding.effect is Effect.HOLD:
         return f"A person has to decide: {owners} may waive it." if owners else "A person has to decide."
     return f"Change it, or ask {owners} for a waiver." if owners else "It has to be changed; nobody may waive it."
 
 
 def waits_for(requirement: Requirement) -> str:
-    """Return what a requirement waits for, as the end of a sentence."""
+    """Return what a requirement waits for, as the end of a sentence in Markdown."""
+    return _waits_for(requirement, code)
+
+
+def waits_for_plainly(requirement: Requirement) -> str:
+    """Return what a requirement waits for, as the end of a sentence in plain text."""
+    return _waits_for(requirement, str)
+
+
+def _waits_for(requirement: Requirement, quote: Callable[[str], str]) -> str:
     match requirement:
         case RaceRequirement():
             request = requirement.request
             count = plural(len(request.configurations), "configuration")
-            return f"a race of {code(request.model)} on target {code(request.target.name)}, {count}"
+            return f"a race of {quote(request.model)} on target {quote(request.target.name)}, {count}"
         case ProbeRequirement():
             return "a probe: the directory is imported in a jail, and what it does is compared with its manifest"
         case ApprovalRequirement():
-            return f"a maintainer's approval of head {code(requirement.head_sha[:12])}: {code(requirement.author)} is new here"
+            head, author = quote(requirement.head_sha[:12]), quote(requirement.author)
+            return f"a maintainer's approval of head {head}: {author} is new here"
         case LogRequirement():
-            return f"a contributor's log from target {code(requirement.target)}, which is not ours"
+            return f"a contributor's log from target {quote(requirement.target)}, which is not ours"
 
 
 def failing(result: PolicyResult) -> list[Finding]:

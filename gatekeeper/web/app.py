@@ -7,16 +7,15 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from gatekeeper.context import Context
 from gatekeeper.github.signatures import check_secrets
 from gatekeeper.web import api, dashboard, documentation, health, webhooks
 from gatekeeper.web.errors import add_error_handlers
 from gatekeeper.web.limits import RequestLog, SecurityHeaders, TrustedHosts
-from gatekeeper.web.options import WebOptions
+from gatekeeper.web.options import WebContext, WebOptions
 from gatekeeper.web.pages import STATIC
 
 
-def create_app(ctx: Context, options: WebOptions) -> FastAPI:
+def create_app(ctx: WebContext, options: WebOptions) -> FastAPI:
     """Build the web application over a context.
 
     Raises:

@@ -4,9 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from gatekeeper.store.unit_of_work import Store
 
 Readiness = Callable[[], str | None]
 """Returns None if all is well, else what is wrong, for an operator. Must not take longer than a second or two."""
+
+
+class WebContext(Protocol):
+    """The part of :class:`~gatekeeper.context.Context` that the web side uses: no forge, no mirror, no runner."""
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+        ...
+
+    @property
+    def coalesce(self) -> timedelta:
+        """How long an intake waits for further pushes to the same pull request."""
+        ...
+
+    @property
+    def allowed_repositories(self) -> frozenset[str]:
+        """Full names from which deliveries are taken; empty: all that are signed."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -15,16 +38,14 @@ class WebOptions:
 
     ``webhook_secrets``: one secret of at least 32 bytes, or two while it is rotated (newest first).
     ``hosts``: names under which this service answers, without port.
-    ``repositories``: full names from which deliveries are taken; empty takes all that are signed.
-    ``intake_delay``: seconds between a delivery and its intake, so that a burst of pushes is looked at once.
+    ``largest_delivery``: bytes; GitHub sends at most 25 MB.
+    ``slowest_chunk``, ``slowest_delivery``: seconds that a sender may stay silent, and take in all.
     ``readiness``: checks of ``/readyz`` by name.
     ``documentation``: whether ``/docs`` and ``/openapi.json`` are served.
     """
 
     webhook_secrets: tuple[bytes, ...]
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "[::1]")
-    repositories: tuple[str, ...] = ()
-    intake_delay: float = 2.0
     largest_delivery: int = 25 * 1024 * 1024
     slowest_chunk: float = 10.0
     slowest_delivery: float = 60.0

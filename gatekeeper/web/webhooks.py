@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,7 +14,6 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from structlog import get_logger
 
-from gatekeeper.context import Context
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.events import BaseMoved, Event, Ping, PullRequestAction, PullRequestChanged
 from gatekeeper.domain.jobs import JobKind
@@ -25,7 +23,7 @@ from gatekeeper.github.signatures import read_signature, verify_signature
 from gatekeeper.github.webhooks import DELIVERY_ID, EVENT_NAME, HOOK_ID, Ignored, read_event
 from gatekeeper.logs import carrying
 from gatekeeper.store.unit_of_work import UnitOfWork
-from gatekeeper.web.options import WebOptions
+from gatekeeper.web.options import WebContext, WebOptions
 
 log = get_logger(__name__)
 
@@ -43,7 +41,7 @@ class Delivery:
     signature: bytes
 
 
-def router(ctx: Context, options: WebOptions) -> APIRouter:
+def router(ctx: WebContext, options: WebOptions) -> APIRouter:
     """Return the intake route."""
     routes = APIRouter(tags=["intake"])
 
@@ -54,7 +52,7 @@ def router(ctx: Context, options: WebOptions) -> APIRouter:
         with carrying(delivery=delivery.guid, event_name=delivery.event):
             body = await read_body(request, options)
             verify_signature(delivery.signature, body, options.webhook_secrets)
-            status = await run_in_threadpool(take, ctx, options, delivery, body)
+            status = await run_in_threadpool(take, ctx, delivery, body)
             return JSONResponse({**status, "delivery": delivery.guid}, status_code=202)
 
     return routes
@@ -140,28 +138,29 @@ def _too_large(options: WebOptions) -> Rejected:
     return Rejected("the body is too large", code="HOOK_SIZE", expected=f"at most {options.largest_delivery} bytes")
 
 
-def take(ctx: Context, options: WebOptions, delivery: Delivery, body: bytes) -> dict[str, str]:
+def take(ctx: WebContext, delivery: Delivery, body: bytes) -> dict[str, str]:
     """Parse a delivery whose signature is right and store what follows from it; return the status for the sender.
 
     Raises:
         Rejected: if the payload is malformed; nothing is stored then.
     """
     event = read_event(delivery.event, parse_object(body))
-    if isinstance(event, PullRequestChanged | BaseMoved) and not _taken(event.repository.full_name, options):
+    if isinstance(event, PullRequestChanged | BaseMoved) and not _taken(event.repository.full_name, ctx):
         event = Ignored("this installation takes no deliveries from that repository")
     if isinstance(event, Ignored):
         log.info("delivery ignored", reason=event.reason, known=event.known)
         return {"status": "ignored", "reason": event.reason}
-    fresh = _store(ctx, options, delivery, body, event)
+    fresh = _store(ctx, delivery, body, event)
     log.info("delivery accepted" if fresh else "delivery already done", event_type=type(event).__name__)
     return {"status": "accepted" if fresh else "duplicate"}
 
 
-def _taken(full_name: str, options: WebOptions) -> bool:
-    return not options.repositories or full_name.lower() in {name.lower() for name in options.repositories}
+def _taken(full_name: str, ctx: WebContext) -> bool:
+    allowed = ctx.allowed_repositories
+    return not allowed or full_name.lower() in {name.lower() for name in allowed}
 
 
-def _store(ctx: Context, options: WebOptions, delivery: Delivery, body: bytes, event: Event) -> bool:
+def _store(ctx: WebContext, delivery: Delivery, body: bytes, event: Event) -> bool:
     action = event.action.value if isinstance(event, PullRequestChanged) else None
     keys = intake_keys(ctx, event)
     with ctx.store.begin() as uow:
@@ -176,7 +175,7 @@ def _store(ctx: Context, options: WebOptions, delivery: Delivery, body: bytes, e
                 JobKind.INTAKE,
                 key,
                 payload={"hook_id": delivery.hook_id},
-                run_after=uow.now + timedelta(seconds=options.intake_delay),
+                run_after=uow.now + ctx.coalesce,
                 delivery_id=delivery.guid,
             )
         if not keys:
@@ -196,8 +195,8 @@ def _remember(uow: UnitOfWork, event: PullRequestChanged) -> None:
     )  # fmt: skip
 
 
-def intake_keys(ctx: Context, event: Event) -> list[str]:
-    """Return the keys of the intake jobs that an event asks for, one for each pull request to look at; intake then reads their state as it is now.
+def intake_keys(ctx: WebContext, event: Event) -> list[str]:
+    """Return the keys of the intake jobs that an event asks for; intake then reads the state of each as it is now.
 
     A moved base asks only for open pull requests that are judged at all: the verdict of any other does not depend on it.
     """

@@ -1,0 +1,50 @@
+"""``/api/v1``: the JSON twins of the pages. Read-only; every list has a limit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response
+
+from gatekeeper.web import reading
+from gatekeeper.web.filters import PullFilter, pull_filter
+from gatekeeper.web.options import WebContext
+from gatekeeper.web.views import PullList, PullPage, RaceView
+
+Filters = Annotated[PullFilter, Depends(pull_filter)]
+ABSENT: dict[int | str, dict[str, Any]] = {404: {"description": "nothing there"}}
+
+
+def router(ctx: WebContext) -> APIRouter:
+    """Return the read-only JSON routes."""
+    routes = APIRouter(prefix="/api/v1", tags=["verdicts"])
+
+    @routes.get("/pulls", summary="Pull requests, last changed first")
+    def pulls(filters: Filters) -> PullList:
+        """Return a page of pull requests that fit the filters."""
+        with ctx.store.read() as uow:
+            return reading.pull_list(uow, filters)
+
+    @routes.get("/pulls/{owner}/{repo}/{number}", summary="Everything about one pull request", responses=ABSENT)
+    def pull(owner: str, repo: str, number: int) -> PullPage:
+        """Return verdict, findings, evidence, races, verdict chain and open jobs."""
+        with ctx.store.read() as uow:
+            return reading.pull_page(uow, owner, repo, number)
+
+    @routes.get("/verdicts/{digest}", summary="A verdict as it was hashed", responses=ABSENT)
+    def verdict(digest: str) -> Response:
+        """Return the canonical JSON of a verdict: its SHA-256 is its name."""
+        with ctx.store.read() as uow:
+            document = reading.verdict_document(uow, digest)
+        # A document never changes under its name, so it may be kept for good.
+        headers = {"ETag": f'"{document.digest()}"', "Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(document.canonical_json(), media_type="application/json", headers=headers)
+
+    @routes.get("/races/{race}", summary="A race by the digest of its request", responses=ABSENT)
+    def race(race: str) -> RaceView:
+        """Return the figures of a race, recomputed from its raw samples."""
+        with ctx.store.read() as uow:
+            return reading.race_page(uow, race)
+
+    return routes
