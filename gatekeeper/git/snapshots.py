@@ -22,8 +22,9 @@ def build(
 ) -> Snapshot:
     """Return the snapshot of a pull request at ``head_sha`` on the base tip ``base_sha``.
 
-    A conflict, no merge base or a malformed head give no merge tree. Missing merge bases, conflicts, empty comparisons and malformed trees are represented, not judged: the policies judge.
-    Trees beyond any honest size are represented as a defect with an empty comparison, which no policy can pass.
+    A conflict, no merge base or a malformed head give no merge tree. These and empty comparisons are represented, not judged:
+    the policies judge. Trees beyond any honest size are represented as a defect with an empty comparison, which no policy can
+    pass.
 
     Raises:
         Rejected: for ids that are not full or name no commit.
