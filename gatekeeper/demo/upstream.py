@@ -13,7 +13,7 @@ BASE_REF = "main"
 FIRST_COMMIT_TIME = 1_790_000_000
 """Fixed, so that the same sample gives the same object ids on every machine."""
 
-Changes = Mapping[str, bytes | None]
+Changes = dict[str, bytes | None]
 """Path to new content; None deletes the path."""
 
 
@@ -45,7 +45,7 @@ def build(path: Path, pulls: Mapping[int, tuple[str, Changes]], extra: Changes |
         extra: files to add to the base branch.
     """
     plumbing.run(None, "init", "--quiet", "--bare", "--initial-branch", BASE_REF, "--", str(path))
-    base = base_files() | {name: data for name, data in (extra or {}).items() if data is not None}
+    base: Changes = {**base_files(), **(extra or {})}
     stream = [_commit(f"refs/heads/{BASE_REF}", 1, FIRST_COMMIT_TIME, "The sample upstream", base)]
     for number, (title, changes) in sorted(pulls.items()):
         when = FIRST_COMMIT_TIME + 60 * number

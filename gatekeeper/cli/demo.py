@@ -1,0 +1,133 @@
+"""``gatekeeper demo``: the whole path on this machine, from signed webhooks to verdicts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from gatekeeper.demo import delivery
+from gatekeeper.demo.pulls import sample_pulls
+from gatekeeper.demo.run import Answer, Page, deliver_all, findings, settled, staged, wait_for_verdicts
+
+STYLE = {"passed": "green", "failed": "red", "pending": "yellow", "error": "magenta"}
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End by itself; exit status 0 only if every verdict was the expected one.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the verdicts here.")
+def demo(once: bool, json_file: Path | None) -> int:
+    """Run the service with a sample upstream, deliver signed webhooks and show the verdicts."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console()
+    began = time.monotonic()
+    console.print("building the sample upstream and starting the service ...")
+    with staged() as (service, upstream, secret):
+        console.print(f"the dashboard is at [bold]{service.url}[/bold]")
+        deliver_all(service, upstream, secret)
+        console.print(
+            f"{len(sample_pulls())} signed webhooks delivered; three of the pull requests race on this machine"
+        )
+        with Live(console=console, refresh_per_second=2, transient=True) as live:
+            lines = _Lines(console, live)
+            answers = wait_for_verdicts(service, lines.show)
+        console.print(_table(answers))
+        good = all(answer.as_expected for answer in answers)
+        word = "every verdict is the expected one" if good else "[red]some verdicts are not the expected ones[/red]"
+        console.print(f"{word}; {time.monotonic() - began:.0f} s")
+        if json_file is not None:
+            json_file.write_text(json.dumps([_plain(answer) for answer in answers], indent=2))
+        if not once:
+            console.print(f"look at [bold]{service.url}[/bold]; Ctrl-C ends the demonstration")
+            _wait_for_interrupt()
+    return 0 if good else 1
+
+
+class _Lines:
+    """Progress: a table that redraws itself on a terminal, a line for each change elsewhere."""
+
+    def __init__(self, console: Console, live: Live) -> None:
+        self._console, self._live = console, live
+        self._said: dict[int, str] = {}
+
+    def show(self, pages: dict[int, Page]) -> None:
+        states = {number: _state(page) for number, page in pages.items()}
+        if self._console.is_terminal:
+            table = Table(box=None)
+            for pull in sample_pulls():
+                table.add_row(f"#{pull.number}", pull.title, states[pull.number])
+            self._live.update(table)
+            return
+        for number, state in states.items():
+            if self._said.get(number) != state:
+                self._said[number] = state
+                self._console.print(f"#{number}: {state}")
+
+
+def _state(page: Page) -> str:
+    if settled(page):
+        return f"[{STYLE[page['outcome']]}]{page['outcome']}[/]"
+    doing = [job["doing"] for job in page.get("jobs", ())]
+    return doing[0] if doing else "waiting"
+
+
+def _table(answers: tuple[Answer, ...]) -> Table:
+    table = Table(title="Verdicts", header_style="bold", show_lines=True)
+    for column in ("pull request", "check", "outcome", "reason", "expected", "found", ""):
+        table.add_column(column, overflow="fold")
+    for answer in answers:
+        sign = "[green]as expected[/]" if answer.as_expected else f"[red]expected {answer.pull.expected}[/]"
+        shown = _telling(answer.page)
+        for number, (check, outcome, code, expected, found) in enumerate(shown):
+            name = f"#{answer.pull.number} {answer.pull.title}" if number == 0 else ""
+            styled = f"[{STYLE[outcome]}]{outcome}[/]"
+            text = (escape(cell) for cell in (code, expected, found))  # reason texts may quote a contributor
+            table.add_row(name, check, styled, *text, sign if number == 0 else "")
+    return table
+
+
+def _telling(page: Page) -> list[tuple[str, str, str, str, str]]:
+    """The checks that are not passed with their first findings; for a pull request that passed, one line that says so."""
+    rows = []
+    for check in page["checks"]:
+        if check["outcome"] == "passed":
+            continue
+        told = [item for policy in check["policies"] for item in policy["findings"] if item["effect"] != "note"]
+        rows += [(check["check"], check["outcome"], item["code"], item["expected"], item["found"]) for item in told[:2]]
+        if not told:
+            rows.append((check["check"], check["outcome"], "", "", check["summary"]))
+    return rows or [("verdict", page["outcome"], "", "", page["headline"])]
+
+
+def _plain(answer: Answer) -> dict[str, object]:
+    return {
+        "number": answer.pull.number,
+        "title": answer.pull.title,
+        "repository": delivery.REPOSITORY,
+        "outcome": answer.outcome.value,
+        "expected": answer.pull.expected.value,
+        "as_expected": answer.as_expected,
+        "checks": {check["check"]: check["outcome"] for check in answer.page["checks"]},
+        "findings": list(findings(answer.page)),
+        "races": answer.page["races"],
+    }
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _wait_for_interrupt() -> None:
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        click.echo("stopping")

@@ -1,0 +1,116 @@
+"""The demonstration from its first step to its table: build, start, deliver, wait, compare."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gatekeeper.demo import delivery
+from gatekeeper.demo.pulls import SamplePull, sample_pulls
+from gatekeeper.demo.service import Service, running
+from gatekeeper.demo.upstream import Upstream, build
+from gatekeeper.domain.errors import Retryable
+from gatekeeper.domain.policy import Outcome
+
+LONGEST_SECONDS = 900.0
+POLL_SECONDS = 0.5
+SETTLED_JOBS = ("intake", "evaluate", "probe", "race")
+
+Page = dict[str, Any]
+Watch = Callable[[dict[int, Page]], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the service said of one sample pull request, beside what it should have said."""
+
+    pull: SamplePull
+    page: Page
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict's outcome."""
+        return Outcome(self.page["outcome"])
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """All reason codes of the verdict."""
+        return frozenset(finding["code"] for finding in findings(self.page))
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether outcome, failing checks and reason codes are the expected ones."""
+        checks = {check["check"]: Outcome(check["outcome"]) for check in self.page["checks"]}
+        return (
+            self.outcome is self.pull.expected
+            and all(checks.get(name) is outcome for name, outcome in self.pull.failing.items())
+            and self.pull.codes <= self.codes
+        )
+
+
+@contextmanager
+def staged() -> Iterator[tuple[Service, Upstream, str]]:
+    """Build the sample upstream and run a service for it; yields the service, the upstream and the webhook secret."""
+    secret = secrets.token_hex(32)
+    authors = tuple(sorted({pull.author[1] for pull in sample_pulls()}))
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-demo-") as name:
+        folder = Path(name)
+        remote = folder / "remote"
+        place = remote / delivery.OWNER / f"{delivery.NAME}.git"
+        place.parent.mkdir(parents=True)
+        upstream = build(place, {pull.number: (pull.title, pull.changes) for pull in sample_pulls()})
+        with running(folder, secret=secret, git_base_url=f"file://{remote}", trusted=authors) as service:
+            yield service, upstream, secret
+
+
+def deliver_all(service: Service, upstream: Upstream, secret: str) -> None:
+    """Deliver one signed ``pull_request`` webhook for each sample pull request."""
+    with httpx.Client(base_url=service.url, timeout=10) as client:
+        for pull in sample_pulls():
+            content = delivery.payload(
+                pull.number, pull.title, pull.author, upstream.heads[pull.number], upstream.base_sha
+            )
+            delivery.deliver(client, secret, content)
+
+
+def wait_for_verdicts(service: Service, watch: Watch) -> tuple[Answer, ...]:
+    """Poll the service's own API until every sample pull request is decided; ``watch`` sees each round.
+
+    Raises:
+        Retryable: ``DEMO_TIMEOUT`` if that takes longer than :data:`LONGEST_SECONDS`.
+    """
+    deadline = time.monotonic() + LONGEST_SECONDS
+    pages: dict[int, Page] = {}
+    with httpx.Client(base_url=service.url, timeout=10) as client:
+        while time.monotonic() < deadline:
+            for pull in sample_pulls():
+                if not (pull.number in pages and settled(pages[pull.number])):
+                    answer = client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/{pull.number}")
+                    pages[pull.number] = answer.json() if answer.status_code == httpx.codes.OK else {}
+            watch(pages)
+            if all(settled(pages[pull.number]) for pull in sample_pulls()):
+                return tuple(Answer(pull, pages[pull.number]) for pull in sample_pulls())
+            time.sleep(POLL_SECONDS)
+    waiting = ", ".join(f"#{number}" for number, page in pages.items() if not settled(page))
+    raise Retryable(f"no verdict for {waiting}", code="DEMO_TIMEOUT", expected=f"within {LONGEST_SECONDS:g} s")
+
+
+def settled(page: Page) -> bool:
+    """Whether a pull request has a verdict and nothing is under way that could change it."""
+    busy = any(job["kind"] in SETTLED_JOBS for job in page.get("jobs", ()))
+    return bool(page.get("verdict")) and not busy
+
+
+def findings(page: Page) -> Iterator[dict[str, Any]]:
+    """Yield all findings of a pull request's page."""
+    for check in page.get("checks", ()):
+        for policy in check["policies"]:
+            yield from policy["findings"]
