@@ -36,11 +36,11 @@ def _sleepy(step: Any, _tensors: Mapping[str, Tensor], _seen: Mapping[str, Tenso
     return run
 
 
-def _spin(board: mmap.mmap, parent: int) -> None:
+def _spin(board: mmap.mmap, parent: int, lifetime: float) -> None:
     """Burn a core whenever the parent has not stepped for a while, until it is gone."""
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        end = time.monotonic() + SPIN_SECONDS
+        end = time.monotonic() + lifetime
         while time.monotonic() < end and os.getppid() == parent:
             (last,) = struct.unpack_from("d", board)
             if time.monotonic() - last < IDLE_SECONDS:
@@ -49,21 +49,26 @@ def _spin(board: mmap.mmap, parent: int) -> None:
         os._exit(0)  # the child must never return into the parent's code
 
 
-def _spinning(step: Any, _tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any) -> StepFunction:
-    board = mmap.mmap(-1, 8)
-    struct.pack_into("d", board, 0, time.monotonic())
-    parent = os.getpid()
-    try:
-        if os.fork() == 0:
-            _spin(board, parent)
-    except OSError:
-        return step  # type: ignore[no-any-return]  # the jail allows no more processes: then it is the plain baseline
+def spinning(lifetime: float) -> Any:
+    """Start a child at build that burns a core, for ``lifetime`` seconds at most, whenever no step has ended lately."""
 
-    def run() -> None:
-        step()
+    def around(step: Any, _tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any) -> StepFunction:
+        board = mmap.mmap(-1, 8)
         struct.pack_into("d", board, 0, time.monotonic())
+        parent = os.getpid()
+        try:
+            if os.fork() == 0:
+                _spin(board, parent, lifetime)
+        except OSError:
+            return step  # type: ignore[no-any-return]  # no more processes are allowed: then it is the plain baseline
 
-    return run
+        def run() -> None:
+            step()
+            struct.pack_into("d", board, 0, time.monotonic())
+
+        return run
+
+    return around
 
 
 def _truncating(step: Any, _tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any) -> StepFunction:
@@ -99,16 +104,16 @@ def _repeating(*names: str) -> Any:
 sleep_in_first_call = of_baseline(around=_sleepy)
 """Sleeps in its first call, so that a clock that subtracts a warm-up would call the rest fast. Must gain nothing."""
 
-spin_while_idle = of_baseline(around=_spinning)
+spin_while_idle = of_baseline(around=spinning(SPIN_SECONDS))
 """A child process burns a core while this arm is not stepping, to slow the other arm. Must gain nothing."""
 
 truncate_memory = of_baseline(around=_truncating)
 """Truncates the shared memory that it is given, to kill the harness. Must gain nothing and stop nothing."""
 
-slow_2_percent = of_baseline(around=_repeating("layer.7/shared_gate_up", "layer.7/shared_down"))
+slow_2_percent = of_baseline(around=_repeating("layer.7/shared_gate_up", "layer.7/shared_down", "/router"))
 """Right, and about 2 % slower than stock by real work. Must not be called better."""
 
-slow_5_percent = of_baseline(around=_repeating("/shared_gate_up", "/shared_down", "layer.7/shared_situ"))
+slow_5_percent = of_baseline(around=_repeating("/shared_gate_up", "/shared_down", "/shared_situ", "/router"))
 """Right, and about 5 % slower than stock by real work. Must not be called better."""
 
 right_and_slower = of_baseline(

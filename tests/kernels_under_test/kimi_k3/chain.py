@@ -113,3 +113,37 @@ def errors(problem: KimiProblem, made: Run, trace: Trace) -> Errors:
         worst_shortfall=trace.shortfall.max().item(),
         mean_shortfall=trace.shortfall.mean().item(),
     )
+
+
+ROW_RMS, MEDIAN_ROW, STATE, WORST_ID, MEAN_ID = 1.5, 1.15, 1.5, 6.0, 3.0
+"""Most that a candidate's figures may be, in units of the stock path's over the same seeds."""
+
+
+def worse(found: Errors, stock: Errors) -> list[str]:
+    """What of a run is beyond the stock path's figures; a NaN always is."""
+    pairs = [
+        ("rms", found.rms, ROW_RMS * stock.rms),
+        ("median", found.median, MEDIAN_ROW * stock.median),
+        ("worst id", found.worst_shortfall, WORST_ID * stock.worst_shortfall),
+        ("mean id", found.mean_shortfall, MEAN_ID * stock.mean_shortfall),
+    ]
+    pairs += [(name, error, STATE * stock.states[name]) for name, error in found.states.items()]
+    return [name for name, error, limit in pairs if not error <= limit]
+
+
+def strayed(problem: KimiProblem, made: Run) -> list[str]:
+    """Names of tensors that a run wrote where it must not: read-only ones, and states outside the addressed part."""
+    masks = problem.untouched(made.shape, made.initial, made.x.shape[0])
+    names = []
+    for spec in problem.tensors(made.shape):
+        was, found = made.initial[spec.name], made.tensors[spec.name]
+        if spec.role in (Role.WEIGHT, Role.METADATA):
+            same = was.contiguous().view(torch.uint8).equal(found.contiguous().view(torch.uint8))
+        elif spec.role is Role.STATE:
+            kept = masks[spec.name]
+            same = was[kept].view(torch.uint8).equal(found[kept].view(torch.uint8))
+        else:
+            continue
+        if not same:
+            names.append(spec.name)
+    return names
