@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,7 +31,7 @@ from gatekeeper.domain.policy import (
     Severity,
     outcome_of,
 )
-from gatekeeper.domain.policy_set import PolicySet
+from gatekeeper.domain.policy_set import PolicySet, parse_policy_set
 
 MERGE_POLICIES = "policies.merge"
 HEADINGS = ("What it checks", "Why", "How to fix")
@@ -115,6 +116,27 @@ def open_book(policy_set: PolicySet, policies: Mapping[str, tuple[Policy[Any], s
     sources = [path for folder in ("policies", "gatekeeper/domain") for path in (ROOT / folder).rglob("*.py")]
     parts = {"set": policy_set.model_dump(mode="json"), "files": digest_of_files(sources, ROOT)}
     return PolicyBook(name=policy_set.name, digest=digest_bytes(canonical_json(parts)), installed=installed)
+
+
+def open_installed_books(root: Path = ROOT) -> dict[str, PolicyBook]:
+    """Return every policy set in ``policies/sets/``, applied, by its name, which is its file's name.
+
+    Raises:
+        ConfigurationError: if a set is wrong or has another name than its file.
+    """
+    policies = load_policies()
+    books: dict[str, PolicyBook] = {}
+    for file in sorted((root / "policies" / "sets").glob("*.toml")):
+        policy_set = parse_policy_set(file.read_text(encoding="utf-8"), source=file.name)
+        if policy_set.name != file.stem:
+            raise ConfigurationError(
+                f"{file.name} holds a policy set of another name",
+                code="CONFIG_POLICY_SET",
+                expected=file.stem,
+                found=policy_set.name,
+            )
+        books[policy_set.name] = open_book(policy_set, policies)
+    return books
 
 
 def run(book: PolicyBook, subject: PolicyInput, *, static_only: bool = False) -> tuple[PolicyResult, ...]:

@@ -32,11 +32,11 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is looked up, so that ``--help`` stays quick."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the base class names it
         """Return the command names in alphabetical order."""
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import and return a command, or None if there is none of that name."""
         where = COMMANDS.get(cmd_name)
         if where is None:

@@ -15,11 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gatekeeper import engine
-from gatekeeper.catalog import ROOT, load_catalog
+from gatekeeper.catalog import load_catalog
 from gatekeeper.domain.errors import ConfigurationError
 from gatekeeper.domain.policy import Effect, Finding, Outcome, PolicyInput, PolicyResult, Severity, worst
-from gatekeeper.domain.policy_set import parse_policy_set
-from gatekeeper.domain.repository import CONFIGURATION_PATH, RepositoryConfiguration, parse, read
+from gatekeeper.domain.repository import CONFIGURATION_PATH, parse, read
 from gatekeeper.domain.snapshot import Author, PullFacts, Snapshot
 from gatekeeper.git.local import LocalRepository
 from gatekeeper.git.snapshots import build
@@ -96,7 +95,7 @@ def run_check(directory: Path, base: str, head: str, policy_file: Path | None = 
             configuration = parse(policy_file.read_bytes(), str(policy_file))
         else:
             configuration = read(base_files)
-        book = _book(configuration)
+        book = open_named_book(configuration.policy_set)
         facts = PullFacts(number=0, author=Author(id=0, login="local", trusted=True), base_ref=base[:255])
         snapshot = build(
             0,
@@ -122,17 +121,21 @@ def run_check(directory: Path, base: str, head: str, policy_file: Path | None = 
     return Checked(snapshot, results, tuple(policy.id for policy in engine.not_checked(book)))
 
 
-def _book(configuration: RepositoryConfiguration) -> engine.PolicyBook:
-    file = ROOT / "policies" / "sets" / f"{configuration.policy_set}.toml"
-    if not file.is_file():
-        installed = sorted(path.stem for path in file.parent.glob("*.toml"))
+def open_named_book(name: str) -> engine.PolicyBook:
+    """Return an installed policy set by its name.
+
+    Raises:
+        ConfigurationError: ``CONFIG_POLICY_SET`` if there is none of that name.
+    """
+    books = engine.open_installed_books()
+    if name not in books:
         raise ConfigurationError(
             "the configuration names a policy set that is not installed",
             code="CONFIG_POLICY_SET",
-            expected=", ".join(installed) or "an installed policy set",
-            found=configuration.policy_set,
+            expected=", ".join(sorted(books)) or "an installed policy set",
+            found=name,
         )
-    return engine.open_book(parse_policy_set(file.read_text(encoding="utf-8"), source=str(file)))
+    return books[name]
 
 
 def as_document(checked: Checked) -> dict[str, Any]:

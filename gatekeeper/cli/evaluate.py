@@ -1,0 +1,126 @@
+"""``gatekeeper evaluate FILE``: decide a stored snapshot again, offline, from its documents and a clone with its objects."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+from rich.console import Console
+
+from gatekeeper import engine
+from gatekeeper.catalog import load_catalog
+from gatekeeper.cli.check import EXIT_STATUS, Checked, as_document, open_named_book, show
+from gatekeeper.domain.bundle import Bundle
+from gatekeeper.domain.errors import Rejected
+from gatekeeper.domain.policy import PolicyInput
+from gatekeeper.domain.snapshot import PullFacts
+from gatekeeper.domain.verdict import Verdict, decide
+from gatekeeper.git.local import LocalRepository
+from gatekeeper.git.snapshots import build
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--repo", "directory", default=".", show_default=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A clone or mirror that holds the pull request's commits; nothing is written into it.",
+)  # fmt: skip
+@click.option("--json", "json_wanted", is_flag=True, help="Print one JSON document.")
+def evaluate(file: Path, directory: Path, json_wanted: bool) -> int:
+    """Run all policies over a stored snapshot and its evidence (a file from /api/v1/pulls/OWNER/REPO/N/bundle).
+
+    Exit status: 0 passed, 1 failed, 2 pending, 3 could not decide, 64 wrong usage.
+    """
+    bundle = read_bundle(file)
+    verdict = decide_again(bundle, directory)
+    checked = Checked(bundle.snapshot, verdict.results, ())
+    if json_wanted:
+        said = as_document(checked) | {"outcome": verdict.outcome.value, "verdict": verdict.digest()}
+        click.echo(json.dumps(said, indent=2))
+    else:
+        show(checked, Console(highlight=False))
+        if bundle.verdict is not None and bundle.verdict.outcome is not verdict.outcome:
+            click.echo(f"the stored verdict said {bundle.verdict.outcome.value} under {bundle.verdict.policy_set}")
+    return EXIT_STATUS[verdict.outcome]
+
+
+def read_bundle(file: Path) -> Bundle:
+    """Read a bundle.
+
+    Raises:
+        Rejected: ``BUNDLE`` if the file is no bundle of a known version.
+    """
+    try:
+        return Bundle.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise Rejected(
+            f"{file} is no bundle: {where}", code="BUNDLE", expected=first["msg"], found=repr(first.get("input"))[:120]
+        ) from error
+
+
+def decide_again(bundle: Bundle, directory: Path) -> Verdict:
+    """Build the snapshot anew from the clone's objects, hold it against the stored one, and run every policy.
+
+    Raises:
+        Rejected: ``BUNDLE_SNAPSHOT`` if the objects give another snapshot; ``LOCAL_REVISION`` if they are not there.
+        ConfigurationError: if the policy set is not installed.
+    """
+    stored = bundle.snapshot
+    with LocalRepository(directory) as local:
+        repository = local.repository
+        for commit in (stored.key.head_sha, stored.key.base_sha):
+            local.resolve(commit)
+        facts = PullFacts(
+            number=stored.key.number,
+            title=stored.title,
+            author=stored.author,
+            base_ref=stored.base_ref,
+            draft=stored.draft,
+            open=stored.open,
+            opened_by_installation=stored.opened_by_installation,
+        )
+        snapshot = build(
+            stored.key.repository_id,
+            stored.repository,
+            facts,
+            repository,
+            head_sha=stored.key.head_sha,
+            base_sha=stored.key.base_sha,
+            policy_set=stored.key.policy_set,
+            configuration=bundle.configuration.digest(),
+        )
+        if snapshot != stored:
+            raise Rejected(
+                "the clone's objects give another snapshot than the bundle holds",
+                code="BUNDLE_SNAPSHOT",
+                expected=stored.digest(),
+                found=snapshot.digest(),
+            )
+        book = open_named_book(bundle.configuration.policy_set)
+        now = bundle.verdict.decided_at if bundle.verdict else datetime.now(UTC)
+        subject = PolicyInput(
+            snapshot=snapshot,
+            configuration=bundle.configuration,
+            catalog=load_catalog(),
+            base=repository.tree(snapshot.base_tree),
+            head=repository.tree(snapshot.head_tree),
+            merged=repository.tree(snapshot.merge_tree) if snapshot.merge_tree else None,
+            evidence=bundle.evidence,
+            now=now,
+        )
+        results = engine.run(book, subject)
+    return decide(
+        snapshot=snapshot.digest(),
+        policy_set=book.digest,
+        policy_set_name=book.name,
+        evidence=tuple(item.digest() for item in bundle.evidence),
+        results=results,
+        supersedes=None,
+        now=now,
+        mode=bundle.configuration.mode,
+    )
