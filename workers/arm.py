@@ -1,0 +1,209 @@
+"""The arm's stub: loads one implementation and obeys the harness. It runs inside the jail, by path, beside copies of
+``wire.py`` and ``contract.py``; nothing else of ours is visible there, and nothing in this process is a secret.
+
+The first argument is the number of the protocol's socket. It is moved away at once; descriptors 1 and 2 stay the log.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import mmap
+import os
+import socket
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    import contract
+    import wire
+
+    sys.path.pop(0)
+else:
+    from kernels_under_test import contract
+    from workers import wire
+
+import torch
+
+Frame = tuple[wire.Kind, bytes, list[int]]
+
+
+class Channel:
+    """The arm's end of the protocol."""
+
+    def __init__(self, number: int) -> None:
+        moved = os.dup(number)
+        os.close(number)
+        os.set_inheritable(moved, False)
+        self._socket = socket.socket(fileno=moved)
+
+    def send(self, kind: wire.Kind, payload: bytes = b"") -> None:
+        """Send one frame."""
+        self._socket.sendall(wire.frame(kind, payload))
+
+    def receive(self) -> Frame:
+        """Wait for one frame; return its kind, payload and descriptors. EOFError if the harness is gone."""
+        head, descriptors, _, _ = socket.recv_fds(self._socket, wire.HEADER.size, 4)
+        head += self._exactly(wire.HEADER.size - len(head)) if head else b""
+        if not head:
+            raise EOFError("the harness closed the protocol")
+        kind, length = wire.HEADER.unpack(head)
+        return wire.Kind(kind), self._exactly(length), list(descriptors)
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            part = self._socket.recv(count - len(data))
+            if not part:
+                raise EOFError("the harness closed the protocol")
+            data += part
+        return bytes(data)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One configuration, ready to run: views into the arenas by name, and the implementation's step."""
+
+    step: Callable[[], None]
+    buffers: Mapping[str, torch.Tensor]
+    schedules: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    """(step buffer, all rows)."""
+    histories: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    """(output, its history)."""
+
+    def run(self, steps: int) -> None:
+        """Run the closed loop of ``contract.py`` for a number of steps."""
+        b = self.buffers
+        x, out, noise, table, multipliers = b[contract.X], b[contract.OUT], b["noise"], b["table"], b["multipliers"]
+        x.copy_(noise[0])
+        for t in range(steps):
+            for buffer, rows in self.schedules:
+                buffer.copy_(rows[t])
+            self.step()
+            for output, history in self.histories:
+                history[t].copy_(output)
+            if t + 1 < steps:
+                rows = contract.feedback_rows(out, multipliers)
+                x.copy_(noise[t + 1].float() + table[rows].float())
+
+
+def find(entry_point: str, root: str) -> Any:
+    """Import ``module:attribute`` from below ``root``; packages above the module's own are bare, their ``__init__`` never runs."""
+    module, attribute = entry_point.split(":")
+    parts = module.split(".")
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    for depth in range(1, len(parts) - 1):
+        name = ".".join(parts[:depth])
+        if name not in sys.modules:
+            bare = types.ModuleType(name)
+            bare.__path__ = [str(Path(root, *parts[:depth]))]
+            sys.modules[name] = bare
+    return getattr(importlib.import_module(module), attribute)
+
+
+def shape_of(values: Mapping[str, Any]) -> Any:
+    """Return a ``contract.Shape`` from its fields."""
+    return contract.Shape(**values)
+
+
+def views(layout: Mapping[str, Any], fixed: int, changing: int) -> dict[str, torch.Tensor]:
+    """Return a tensor for each row of the layout table: name -> [arena, offset, shape, dtype]."""
+    maps = []
+    for descriptor, protection in ((fixed, mmap.PROT_READ), (changing, mmap.PROT_READ | mmap.PROT_WRITE)):
+        size = os.fstat(descriptor).st_size
+        maps.append(mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=protection))
+        os.close(descriptor)
+    found = {}
+    for name, (arena, offset, shape, dtype) in layout.items():
+        count = 1
+        for size in shape:
+            count *= size
+        found[name] = torch.frombuffer(maps[arena], dtype=getattr(torch, dtype), count=count, offset=offset).reshape(shape)
+    return found
+
+
+class Stub:
+    """Obeys frames until STOP."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.loaded: list[Loaded] = []
+        self.described: tuple[Any, Mapping[str, Any], Any] | None = None
+
+    def serve(self) -> None:
+        """Say hello and answer frame after frame."""
+        self.channel.send(wire.Kind.HELLO)
+        while True:
+            kind, payload, descriptors = self.channel.receive()
+            if kind is wire.Kind.STOP:
+                return
+            try:
+                answer = self.answer(kind, payload, descriptors)
+            except Exception as error:  # the harness is told; whatever is no Exception ends this process, and it sees that
+                text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:2000]
+                self.channel.send(wire.Kind.FAILED, text)
+                continue
+            self.channel.send(*answer)
+
+    def answer(self, kind: wire.Kind, payload: bytes, descriptors: list[int]) -> tuple[wire.Kind, bytes]:
+        """Do what one frame asks and return the answer."""
+        if kind is wire.Kind.RUN:
+            number, steps = wire.RUN.unpack(payload)
+            self.loaded[number].run(steps)
+            return wire.Kind.DONE, payload
+        order = json.loads(payload)
+        if kind is wire.Kind.DESCRIBE:
+            implementation, facts, shape = find(order["entry_point"], order["root"]), freeze(order["facts"]), shape_of(order["shape"])
+            self.described = implementation, facts, shape
+            return wire.Kind.WORKSPACE, wire.WORKSPACE.pack(int(implementation.workspace(facts, shape)))
+        if kind is wire.Kind.LOAD:
+            stages = self.load(order, descriptors)
+            return wire.Kind.LOADED, "\n".join(str(stage)[:80] for stage in stages)[:4000].encode("utf-8", "replace")
+        implementation = find(order["entry_point"], order["root"])
+        facts = freeze(order["facts"])
+        return wire.Kind.ANSWERS, b"".join(answered(implementation, facts, shape_of(s)) for s in order["shapes"])
+
+    def load(self, order: Mapping[str, Any], descriptors: list[int]) -> tuple[str, ...]:
+        """Map the arenas, build the step and return its stage names."""
+        assert self.described is not None
+        implementation, facts, shape = self.described
+        tensors = views(order["layout"], *descriptors)
+        given = {name: tensors[name] for name in order["given"]}
+        step = implementation.build(facts, shape, given)
+        schedules = tuple((tensors[name], tensors["schedule." + name]) for name in order["schedules"])
+        histories = tuple((tensors[name], tensors["history." + name]) for name in order["outputs"])
+        self.loaded.append(Loaded(step, tensors, schedules, histories))
+        return tuple(getattr(step, "stages", ()))[:256]
+
+
+def answered(implementation: Any, facts: Mapping[str, Any], shape: Any) -> bytes:
+    """Return the frame part that says whether a shape is served."""
+    reason = implementation.supports(facts, shape)
+    text = b"" if reason is None else str(reason).encode("utf-8", "replace")[: wire.REASON_LIMIT]
+    return wire.ANSWER.pack(reason is not None, len(text)) + text
+
+
+def freeze(value: Any) -> Any:
+    """Return JSON data with lists as tuples, as the contract promises for facts."""
+    if isinstance(value, list):
+        return tuple(freeze(item) for item in value)
+    if isinstance(value, dict):
+        return {name: freeze(item) for name, item in value.items()}
+    return value
+
+
+def main() -> None:
+    """Serve the harness at the descriptor given as the first argument."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    Stub(Channel(int(sys.argv[1]))).serve()
+
+
+if __name__ == "__main__":
+    main()

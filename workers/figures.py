@@ -1,0 +1,59 @@
+"""Figures of an arm's error against its own oracle: row-wise relative L2, and the signed gain. All sums in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gatekeeper.domain.samples import ErrorFigures
+
+SMALL_ROW = 1e-2
+"""Rows whose reference lies below this share of the typical row are measured against that share: near-zero rows (a fresh
+state, a padded row) would else turn rounding into a large relative error."""
+
+
+@dataclass
+class Errors:
+    """Errors of one tensor, gathered over runs."""
+
+    rows: list[Tensor] = field(default_factory=list)
+    along: float = 0.0
+    """Sum of <err, ref>."""
+    power: float = 0.0
+    """Sum of <ref, ref>."""
+    steps: int = 0
+
+    def add(self, found: Tensor, wanted: Tensor, steps: int) -> None:
+        """Take in rows: both [..., width], compared along the last axis."""
+        reference = wanted.reshape(-1, wanted.shape[-1]).double()
+        error = found.reshape(-1, found.shape[-1]).double() - reference
+        norms = reference.norm(dim=-1)
+        typical = norms.square().mean().sqrt() if len(norms) else norms.sum()
+        scale = torch.maximum(norms, SMALL_ROW * typical).clamp_min(1e-300)
+        self.rows.append(error.norm(dim=-1) / scale)
+        self.along += float((error * reference).sum())
+        self.power += float((reference * reference).sum())
+        self.steps += steps
+
+    def figures(self) -> ErrorFigures:
+        """Return the figures over everything taken in.
+
+        Raises:
+            ValueError: if nothing was taken in, or an error is not finite.
+        """
+        rows = torch.cat(self.rows) if self.rows else torch.empty(0)
+        if not len(rows) or not bool(torch.isfinite(rows).all()):
+            raise ValueError(f"expected finite errors of at least one row; found {len(rows)} rows")
+        return ErrorFigures(
+            rms=float(rows.square().mean().sqrt()),
+            median_row=float(rows.median()),
+            largest=float(rows.max()),
+            gain=self.along / self.power if self.power else 0.0,
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return sum(len(rows) for rows in self.rows)

@@ -1,0 +1,1 @@
+"""The closed loop as the harness drives it: single runs, and blocks of runs over a fresh pair of processes."""

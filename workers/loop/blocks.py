@@ -1,0 +1,171 @@
+"""A block: one fresh process for each arm, new memory, new seeds, all configurations in random order, groups of four runs."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gatekeeper.domain.samples import Arm, Block, Group, Run
+from kernels_under_test.contract import Shape
+from workers.jail import Jail, Limits
+from workers.jailed import Ended
+from workers.loop.runs import Snapshot, Weights, new_seed, run
+from workers.models import Model
+from workers.protocol import ArmFailed
+from workers.side import Runner, Side
+from workers.sources import Code
+
+LETTERS = {"A": Arm.BASELINE, "B": Arm.CANDIDATE}
+_random = random.SystemRandom()
+
+
+class ArmFault(Exception):
+    """An arm failed in a block; ``ended`` is how its process ended."""
+
+    def __init__(self, arm: Arm, failed: ArmFailed, ended: Ended) -> None:
+        super().__init__(str(failed))
+        self.arm, self.failed, self.ended = arm, failed, ended
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is random about one block, drawn before it starts."""
+
+    pair: int
+    swapped: bool
+    first_started: Arm
+    control: bool = False
+
+    @staticmethod
+    def unit(pair: int, *, control: bool = False) -> tuple[Plan, Plan]:
+        """Return both blocks of a unit: slots swapped and start order turned round, which of the two comes first is random."""
+        swapped, first = _random.random() < 0.5, _random.choice(list(Arm))
+        other = Arm.BASELINE if first is Arm.CANDIDATE else Arm.CANDIDATE
+        return Plan(pair, swapped, first, control), Plan(pair, not swapped, other, control)
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Which cores the arms and the harness are pinned to; None where pinning is not possible."""
+
+    arms: tuple[int, ...] | None
+    harness: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Course:
+    """What stays the same over all blocks of a session."""
+
+    model: Model
+    baseline: Code
+    candidate: Code
+    jail: Jail
+    runner: Runner
+    cores: Cores
+    limits: Limits = field(default_factory=Limits)
+
+    def start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
+        """Start both processes of a block in the plan's order; they import torch side by side."""
+        last = Arm.BASELINE if plan.first_started is Arm.CANDIDATE else Arm.CANDIDATE
+        codes = {Arm.BASELINE: self.baseline, Arm.CANDIDATE: self.baseline if plan.control else self.candidate}
+        return {
+            arm: Side(arm, codes[arm], self.jail, self.runner, self.limits, perturb=perturb)
+            for arm in (plan.first_started, last)
+        }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two shots of one seed, one of each arm."""
+
+    baseline: Snapshot
+    candidate: Snapshot
+
+
+@contextmanager
+def guarded(side: Side) -> Iterator[None]:
+    """Turn a failure of this arm into an :class:`ArmFault` that says how its process ended."""
+    try:
+        yield
+    except ArmFailed as failed:
+        ended = side.process.finish(0.5) if failed.code == "RUN_NO_RESULT" else side.process.kill()
+        raise ArmFault(side.arm, failed, ended) from failed
+
+
+class BlockRun:
+    """One block in progress. Use as a context: both processes are killed at its end whatever happens."""
+
+    def __init__(self, course: Course, plan: Plan, sides: dict[Arm, Side]) -> None:
+        self.course, self.plan, self.sides = course, plan, sides
+        self.leftovers: dict[Arm, int] = {}
+        self.data_seed = new_seed()
+        self._weights: list[Weights] = []
+
+    def __enter__(self) -> BlockRun:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for side in self.sides.values():
+            self.leftovers[side.arm] = side.close().leftovers
+
+    def load(self, shapes: Sequence[Shape], steps: int) -> None:
+        """Let both arms build every shape, in slot order, and freeze them. Raises ArmFault."""
+        order = [Arm.CANDIDATE, Arm.BASELINE] if self.plan.swapped else [Arm.BASELINE, Arm.CANDIDATE]
+        for arm in order:
+            with guarded(self.sides[arm]):
+                self.sides[arm].ready()
+                if self.course.cores.arms:
+                    self.sides[arm].process.pin(self.course.cores.arms)
+        for shape in shapes:
+            weights = Weights(self.course.model, shape, self.data_seed, steps)
+            self._weights.append(weights)
+            for arm in order:
+                with guarded(self.sides[arm]):
+                    arena = self.sides[arm].load(self.course.model, shape, steps)
+                    weights.place(arena)
+                    self.sides[arm].build(self.course.model, shape, arena)
+        for arm in order:
+            self.sides[arm].process.freeze()
+
+    def shot(self, arm: Arm, number: int, seed: int, steps: int, regime: str = "normal") -> Snapshot:
+        """Time one run. Raises ArmFault or Interference."""
+        weights = self._weights[number]
+        other = self.sides[Arm.BASELINE if arm is Arm.CANDIDATE else Arm.CANDIDATE]
+        with guarded(self.sides[arm]):
+            data = weights.draw(seed, steps, regime)
+            return run(self.sides[arm], other, number, weights, data, self.course.cores.arms)
+
+    def group(self, number: int, low: int, keep: Callable[[Pair], None]) -> Group:
+        """Run one ABBA or BAAB group of two seeds, n random in [low, 2 low], and hand both pairs of snapshots to ``keep``."""
+        order = _random.choice(("ABBA", "BAAB"))
+        seeds = [new_seed() for _ in range(2)]
+        lengths = [low + secrets.randbelow(low + 1) for _ in range(2)]
+        shots: list[Snapshot] = []
+        for place, letter in enumerate(order):
+            which = place // 2
+            shots.append(self.shot(LETTERS[letter], number, seeds[which], lengths[which]))
+            if place % 2:
+                keep(Pair(*sorted(shots[-2:], key=lambda shot: shot.arm is Arm.CANDIDATE)))
+        runs = tuple(
+            Run(arm=s.arm, seed=f"{s.data.seed:032x}", steps=s.data.steps, nanoseconds=s.nanoseconds) for s in shots
+        )
+        return Group(order=order, runs=runs)
+
+    def timed(self, numbers: Sequence[int], groups: int, low: int, keep: Callable[[int, Pair], None]) -> dict[int, Block]:
+        """Run all groups of the given configurations, in random order, after one untimed run of each arm."""
+        blocks: dict[int, Block] = {}
+        for number in _random.sample(list(numbers), len(numbers)):
+            for arm in _random.sample(list(Arm), 2):
+                self.shot(arm, number, new_seed(), low)
+            done = tuple(self.group(number, low, lambda pair, n=number: keep(n, pair)) for _ in range(groups))  # type: ignore[misc]
+            blocks[number] = Block(
+                pair=self.plan.pair,
+                swapped=self.plan.swapped,
+                first_started=self.plan.first_started,
+                data_seed=f"{self.data_seed:032x}",
+                groups=done,
+            )
+        return blocks

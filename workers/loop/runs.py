@@ -1,0 +1,170 @@
+"""One run of one arm: prepared while the arm is frozen, timed from outside, snapshot taken after it is frozen again."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gatekeeper.domain.samples import Arm
+from kernels_under_test import hashrng
+from kernels_under_test.contract import OUT, TABLE_ROWS, Role, Shape, X
+from workers.arena import Arena, Stray
+from workers.models import Model
+from workers.side import Side
+
+RUN_SECONDS = 20.0
+IDLE_SECONDS = 0.0005
+"""CPU time that a frozen arm may seem to use: the resolution of the counters, far below a step of any interest."""
+PER_RUN = (Role.STATE, Role.METADATA, Role.SCHEDULE)
+
+
+class Interference(Exception):
+    """The arm that should have stood still used CPU time while the other was timed, or an arm left its core."""
+
+    def __init__(self, code: str, arm: Arm, expected: str, found: str) -> None:
+        super().__init__(f"{code}: {found}")
+        self.code, self.arm, self.expected, self.found = code, arm, expected, found
+
+
+@dataclass(frozen=True)
+class Data:
+    """Everything that both arms get for one seed, in the harness's own memory; nothing of it is changed by a run."""
+
+    seed: int
+    steps: int
+    initial: Mapping[str, Tensor]
+    """Every tensor of the problem before the run; schedules with their ``steps`` rows."""
+    noise: Tensor
+    table: Tensor
+    multipliers: Tensor
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What an arm left behind, copied after it was frozen."""
+
+    arm: Arm
+    data: Data
+    nanoseconds: int
+    histories: Mapping[str, Tensor]
+    states: Mapping[str, Tensor]
+    strays: tuple[Stray, ...]
+
+    def inputs(self) -> Tensor:
+        """Return x(0) .. x(n-1) [steps, rows, hidden] bf16, rebuilt from the arm's own outputs."""
+        from kernels_under_test.contract import feedback_rows
+
+        x = torch.empty_like(self.data.noise)
+        x[0] = self.data.noise[0]
+        for t in range(1, self.data.steps):
+            rows = feedback_rows(self.histories[OUT][t - 1], self.data.multipliers)
+            x[t] = (self.data.noise[t].float() + self.data.table[rows].float()).to(x.dtype)
+        return x
+
+
+class Weights:
+    """The weights and the feedback table of one block at one shape, drawn once and copied into both arms."""
+
+    def __init__(self, model: Model, shape: Shape, seed: int, steps: int) -> None:
+        self.model, self.shape, self.seed = model, shape, seed
+        self.specs = model.problem.tensors(shape)
+        self.tensors = {
+            spec.name: torch.empty(
+                (steps, *spec.shape) if spec.role is Role.SCHEDULE else spec.shape, dtype=getattr(torch, spec.dtype)
+            )
+            for spec in self.specs
+            if spec.role not in (Role.INPUT, Role.OUTPUT)
+        }
+        model.problem.fill(shape, self.tensors, steps=steps, seed=seed, only=(Role.WEIGHT,))
+        self.table = hashrng.normal(seed, "table", (TABLE_ROWS, self._spec(OUT)[-1])).to(torch.bfloat16)
+
+    def _spec(self, name: str) -> tuple[int, ...]:
+        return next(spec.shape for spec in self.specs if spec.name == name)
+
+    def place(self, arena: Arena) -> None:
+        """Write weights and table into an arena, and a first filling of everything else, so that ``build`` sees numbers."""
+        for spec in self.specs:
+            if spec.role is Role.WEIGHT:
+                arena.tensors[spec.name].copy_(self.tensors[spec.name])
+        arena.tensors["table"].copy_(self.table)
+
+    def draw(self, seed: int, steps: int, regime: str = "normal") -> Data:
+        """Return a run's data under its seed."""
+        initial = dict(self.tensors)
+        for spec in self.specs:
+            if spec.role in PER_RUN:
+                initial[spec.name] = torch.empty(
+                    (steps, *spec.shape) if spec.role is Role.SCHEDULE else spec.shape, dtype=getattr(torch, spec.dtype)
+                )
+        self.model.problem.fill(self.shape, initial, steps=steps, seed=seed, regime=regime, only=PER_RUN)
+        rows_hidden = self._spec(X)
+        noise = hashrng.normal(seed, "noise", (steps, *rows_hidden)).to(torch.bfloat16)
+        odd = hashrng.words(seed, "multipliers", rows_hidden[-1]) | 1
+        return Data(seed, steps, initial, noise, self.table, odd)
+
+
+def new_seed() -> int:
+    """Return an unpredictable seed of 128 bits."""
+    return secrets.randbits(128)
+
+
+def prepare(weights: Weights, arena: Arena, data: Data) -> None:
+    """Write a run's data into a frozen arm's arena, all but noise[0], and poison what the arm must write."""
+    tensors = arena.tensors
+    poisoned = ["noise", X]
+    for spec in weights.specs:
+        if spec.role is Role.SCHEDULE:
+            tensors[f"schedule.{spec.name}"][: data.steps].copy_(data.initial[spec.name])
+        elif spec.role in PER_RUN:
+            tensors[spec.name].copy_(data.initial[spec.name])
+        elif spec.role is Role.OUTPUT:
+            poisoned += [spec.name, f"history.{spec.name}"]
+    arena.poison(poisoned)
+    tensors["noise"][1 : data.steps].copy_(data.noise[1:])
+    tensors["multipliers"].copy_(data.multipliers)
+
+
+def run(side: Side, other: Side | None, number: int, weights: Weights, data: Data, cpus: tuple[int, ...] | None) -> Snapshot:
+    """Time one run of ``side`` at its configuration ``number`` while ``other`` stands still; both are frozen before and after.
+
+    Raises:
+        ArmFailed: if the arm does not finish as told.
+        Interference: if the other arm used CPU time, or this arm was not where it was put.
+    """
+    arena = side.arenas[number]
+    prepare(weights, arena, data)
+    side.channel.ask_run(number, data.steps)
+    idle = other.process.cpu_time() if other else 0.0
+    first, source = arena.tensors["noise"][0], data.noise[0]
+    began = time.monotonic_ns()
+    first.copy_(source)
+    side.process.thaw()
+    try:
+        side.channel.done(number, data.steps, RUN_SECONDS)
+    finally:
+        side.process.freeze()
+    # Read after the freeze: what an arm does after it has said "done" is still on its clock.
+    ended = time.monotonic_ns()
+    moved = other.process.cpu_time() - idle if other else 0.0
+    if other and moved > IDLE_SECONDS:
+        raise Interference("TIM_IDLE_INTERFERENCE", other.arm, "no CPU time while frozen", f"{moved * 1e6:.0f} us")
+    if cpus is not None and side.process.strays(cpus):
+        raise Interference("TIM_AFFINITY", side.arm, f"every thread on cores {list(cpus)}", "a thread elsewhere")
+    return snapshot(side.arm, arena, weights, data, ended - began)
+
+
+def snapshot(arm: Arm, arena: Arena, weights: Weights, data: Data, nanoseconds: int) -> Snapshot:
+    """Copy what a frozen arm left, and compare and mend the guard bands."""
+    strays = tuple(arena.strays())
+    if strays:
+        arena.mend()
+    histories = {
+        s.name: arena.tensors[f"history.{s.name}"][: data.steps].clone() for s in weights.specs if s.role is Role.OUTPUT
+    }
+    states = {s.name: arena.tensors[s.name].clone() for s in weights.specs if s.role is Role.STATE}
+    return Snapshot(arm, data, nanoseconds, histories, states, strays)

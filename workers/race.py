@@ -1,0 +1,124 @@
+"""The harness: ``python -m workers.race [--tree DIR] < order.json > result.json``.
+
+Reads a ``RaceOrder``, writes a ``RaceResult``; progress goes to standard error, one JSON object a line. Exit status 0 means that
+standard output holds a result, whatever its outcome; 2 that the order cannot be read; 3 that this machine cannot race it now.
+Baseline and candidate code is never imported here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from gatekeeper.domain.errors import GatekeeperError, Retryable
+from gatekeeper.domain.race import RaceOrder, RaceResult
+from workers import cgroups
+from workers.environment import cores
+from workers.jail import Jail, find_jail, process_jail
+from workers.launch import PR_SET_PDEATHSIG
+from workers.loop.blocks import Course
+from workers.models import MODELS, load_model
+from workers.session import Progress, Session
+from workers.side import Runner
+from workers.sources import ROOT, code_of
+
+PR_SET_DUMPABLE = 4
+SIGKILL = 9
+LARGEST_ORDER = 4 << 20
+
+
+def race(
+    order: RaceOrder,
+    *,
+    tree: Path | None = None,
+    models: Path = MODELS,
+    root: Path = ROOT,
+    jail: Jail | None = None,
+    progress: Progress = lambda event: None,
+) -> RaceResult:
+    """Run one race in this process.
+
+    Raises:
+        Rejected: if the order names code, a model or a problem that is not there.
+        Retryable: if this machine cannot run it (no jail, files that are not the tree's).
+    """
+    request = order.request
+    jail = jail or find_jail(request.target.minimum_jail)
+    model = load_model(request.model, request.problem, models)
+    runner = Runner()
+    try:
+        course = Course(
+            model=model,
+            baseline=code_of(request.baseline, tree, root),
+            candidate=code_of(request.candidate, tree, root),
+            jail=jail,
+            runner=runner,
+            cores=cores(),
+        )
+        if course.cores.harness:
+            os.sched_setaffinity(0, course.cores.harness)
+        deadline = time.monotonic() + request.target.longest_race_seconds
+        return Session(order, course, progress, deadline=deadline).run()
+    finally:
+        runner.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the race that standard input orders; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m workers.race", description="Race a candidate against a baseline.")
+    parser.add_argument("--tree", type=Path, help="directory that holds the files of a tree source")
+    parser.add_argument("--models", type=Path, default=MODELS, help="directory of the models under test")
+    parser.add_argument("--jail", choices=("best", "process"), default="best", help="jail level to use")
+    options = parser.parse_args(arguments)
+    _settle()
+    try:
+        text = sys.stdin.buffer.read(LARGEST_ORDER + 1)
+        if len(text) > LARGEST_ORDER:
+            raise ValueError(f"expected an order of at most {LARGEST_ORDER} bytes; found more")
+        order = RaceOrder.model_validate_json(text)
+    except (ValidationError, ValueError) as error:
+        report({"event": "error", "code": "RACE_ORDER", "message": str(error)[:2000]})
+        return 2
+    swept = cgroups.sweep()
+    report({"event": "start", "model": order.request.model, "swept": swept})
+    try:
+        jail = process_jail() if options.jail == "process" else None
+        result = race(order, tree=options.tree, models=options.models, jail=jail, progress=report)
+    except GatekeeperError as error:
+        report({"event": "error", "code": error.code, "message": str(error)})
+        return 3 if isinstance(error, Retryable) else 2
+    sys.stdout.write(result.model_dump_json() + "\n")
+    sys.stdout.flush()
+    report({"event": "end", "outcome": result.outcome.value})
+    return 0
+
+
+def _settle() -> None:
+    """Make this process what a harness must be: it ends with its parent, shows its memory to nobody, and does not pause."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    gc.freeze()
+
+
+def report(event: dict[str, Any]) -> None:
+    """Write one line of progress."""
+    sys.stderr.write(json.dumps(event) + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Everything gathered at one configuration, and the record that it becomes."""
+
+from __future__ import annotations
+
+from gatekeeper.domain.configuration import Configuration
+from gatekeeper.domain.race import RaceRequest
+from gatekeeper.domain.samples import Arm, ArmRecord, Block, ConfigurationRecord, FaultEffect, RaceFault
+from workers.judge import Judge
+from workers.loop.blocks import Pair
+from workers.models import Model, shape_of
+
+FAULTS_KEPT = 20
+"""Faults of one configuration that are written down; a candidate that is wrong in every run says no more by the thousandth."""
+
+
+class Records:
+    """Gathers blocks, faults and errors of one configuration."""
+
+    def __init__(self, configuration: Configuration, model: Model, request: RaceRequest) -> None:
+        self.configuration = configuration
+        self._shape = shape_of(configuration)
+        self._model = model
+        self._judge = Judge(model, self._shape, request.rules)
+        self._communication = request.target.communication
+        self.stages: dict[Arm, tuple[str, ...]] = {}
+        self.blocks: list[Block] = []
+        self.control: list[Block] = []
+        self.faults: list[RaceFault] = []
+
+    def add(self, block: Block, *, control: bool) -> None:
+        """Take in a finished block."""
+        (self.control if control else self.blocks).append(block)
+
+    def inspect(self, pair: Pair, *, control: bool = False) -> bool:
+        """Look at both shots without an oracle; return whether both are free of faults. In a control both are the baseline."""
+        found = [*self._judge.inspect(pair.baseline), *self._judge.inspect(pair.candidate)]
+        if control:
+            found = [fault.model_copy(update={"effect": FaultEffect.VOID}) for fault in found]
+        self.faults = [*self.faults, *found][:FAULTS_KEPT]
+        return not found
+
+    def check(self, pair: Pair, check: str, regime: str = "normal", *, prove: bool = False) -> None:
+        """Look at both shots and let the oracle follow them."""
+        if self.inspect(pair):
+            self.follow(pair, check, regime, prove=prove)
+
+    def follow(self, pair: Pair, check: str, regime: str = "normal", *, prove: bool = False) -> None:
+        """Let the oracle follow both shots of a pair that has been inspected; one with faults is not followed."""
+        if self.faults:
+            return
+        found = self._judge.follow(pair.baseline, check, regime, prove=prove)
+        found += self._judge.follow(pair.candidate, check, regime)
+        self.faults = [*self.faults, *found][:FAULTS_KEPT]
+
+    def record(self, *, timed: bool = True) -> ConfigurationRecord:
+        """Return the record so far; without ``timed`` it holds no times."""
+        problem = self._model.problem
+        arms = {
+            arm.value: ArmRecord(stages=self.stages.get(arm, ()), mode="eager", communication=self._communication)
+            for arm in Arm
+        }
+        return ConfigurationRecord(
+            configuration=self.configuration,
+            layers=problem.layers,
+            bytes_needed=problem.bytes_needed(self._shape),
+            baseline=arms["baseline"],
+            candidate=arms["candidate"],
+            errors=self._judge.errors(),
+            routing=self._judge.routing(),
+            faults=tuple(self.faults),
+            self_proofs=tuple(self._judge.proofs),
+            blocks=_whole(self.blocks) if timed else (),
+            control=_whole(self.control) if timed else (),
+        )
+
+
+def _whole(blocks: list[Block]) -> tuple[Block, ...]:
+    """Return the blocks whose pair is complete."""
+    numbers = [block.pair for block in blocks]
+    return tuple(block for block in blocks if numbers.count(block.pair) == 2)

@@ -1,0 +1,256 @@
+"""One race from its order to its result: scope, correctness, A/A control, looks, until the statistics say stop."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from gatekeeper.domain.configuration import Configuration
+from gatekeeper.domain.correctness import judge_correctness
+from gatekeeper.domain.race import RaceOrder, RaceOutcome, RaceResult, RaceStatus
+from gatekeeper.domain.race_decision import decide_race, judge_times
+from gatekeeper.domain.samples import Arm, FaultEffect, RaceFault, SupportAnswer
+from gatekeeper.domain.sequential import next_look
+from workers.environment import environment
+from workers.judge import blame
+from workers.loop.blocks import ArmFault, BlockRun, Course, Pair, Plan
+from workers.loop.runs import Interference, new_seed
+from workers.models import shape_of
+from workers.protocol import ArmFailed
+from workers.records import Records
+from workers.side import Side
+
+CHAIN_STEPS = 48
+"""Steps of the untimed correctness chain at each configuration; fewer where the context is shorter."""
+Progress = Callable[[dict[str, Any]], None]
+_random = random.SystemRandom()
+
+
+class Stop(Exception):
+    """The race ends before its times decide it."""
+
+    def __init__(self, status: RaceStatus, outcome: RaceOutcome, fault: RaceFault | None = None) -> None:
+        super().__init__(f"{status.value}: {outcome.value}")
+        self.status, self.outcome, self.fault = status, outcome, fault
+
+
+class Session:
+    """Runs one race. ``progress`` is called with small JSON-ready dicts."""
+
+    def __init__(self, order: RaceOrder, course: Course, progress: Progress, *, deadline: float) -> None:
+        self._request, self._alpha, self._course = order.request, order.alpha, course
+        self._progress, self._deadline = progress, deadline
+        self._rules = order.request.rules
+        self._started = datetime.now(UTC)
+        self._guards = self._draw_guards()
+        self._all = (*order.request.configurations, *self._guards)
+        self._steps = min(2 * self._rules.steps, min(c.context for c in self._all))
+        self._low = max(1, self._steps // 2)
+        self._records = [Records(c, course.model, order.request) for c in self._all]
+        self._supports: list[SupportAnswer] = []
+        self._faults: list[RaceFault] = []
+        self._blocks_done = 0
+
+    def _draw_guards(self) -> list[Configuration]:
+        """Draw the guard configurations from the pool, secretly and anew for each race; an advertised one is no guard."""
+        advertised = {configuration.label for configuration in self._request.configurations}
+        pool = [c for c in self._request.guard_pool if c.label not in advertised]
+        return _random.sample(pool, min(self._rules.guard_configurations, len(pool)))
+
+    def run(self) -> RaceResult:
+        """Run the race and return its result; whatever an arm does ends in a result."""
+        try:
+            self._check_problem()
+            self._ask_supports()
+            self._correctness()
+            self._race()
+        except Stop as stop:
+            if stop.fault is not None:
+                self._faults.append(stop.fault)
+            return self._result(stop.status, stop.outcome)
+        return self._result(RaceStatus.FINISHED, RaceOutcome.VOID)
+
+    def _check_problem(self) -> None:
+        for configuration in self._all:
+            reason = self._course.model.problem.check(shape_of(configuration))
+            if reason is not None:
+                raise self._void("RACE_CONFIGURATION", configuration.label, "a configuration of the problem", reason)
+
+    def _ask_supports(self) -> None:
+        """Ask the candidate, in a jail of its own, which configurations it serves."""
+        asked = [(c, "advertised") for c in self._request.configurations]
+        asked += [(c, "refused") for c in self._request.refused] + [(c, "guard") for c in self._guards]
+        course = self._course
+        side = Side(Arm.CANDIDATE, course.candidate, course.jail, course.runner, course.limits)
+        try:
+            side.ready()
+            answers = side.supports(course.model, [shape_of(c) for c, _ in asked])
+        except ArmFailed as failed:
+            ended = side.process.finish(0.5) if failed.code == "RUN_NO_RESULT" else side.process.kill()
+            raise self._arm_stop(ArmFault(Arm.CANDIDATE, failed, ended), control=False) from failed
+        finally:
+            side.close()
+        for (configuration, kind), reason in zip(asked, answers, strict=True):
+            answer = {"configuration": configuration, "asked_as": kind, "declined": reason is not None}
+            self._supports.append(SupportAnswer.model_validate({**answer, "reason": reason or ""}))
+        self._progress({"event": "supports", "asked": len(asked), "declined": sum(a.declined for a in self._supports)})
+        if any(a.declined and a.asked_as != "refused" for a in self._supports):
+            raise Stop(RaceStatus.STOPPED, RaceOutcome.DECLINED)
+        if any(not a.declined and a.asked_as == "refused" for a in self._supports):
+            raise Stop(RaceStatus.STOPPED, RaceOutcome.WRONG)
+
+    def _correctness(self) -> None:
+        """Run the untimed chain: one pair of processes, every configuration, one seed for each regime, all of it followed."""
+        plan = Plan(0, False, Arm.BASELINE)
+        regimes = ["normal", *_random.sample([r for r in self._course.model.problem.regimes if r != "normal"], k=0)]
+        pairs: list[tuple[int, str, Pair]] = []
+        sides = self._start(plan, perturb=True)
+        steps = min(CHAIN_STEPS, *(c.context for c in self._all))
+
+        def chains(block: BlockRun) -> None:
+            block.load([shape_of(c) for c in self._all], steps)
+            for number, record in enumerate(self._records):
+                record.stages = {arm: sides[arm].stages[number] for arm in Arm}
+                for regime in regimes:
+                    seed = new_seed()
+                    base, cand = (block.shot(arm, number, seed, steps, regime) for arm in Arm)
+                    pairs.append((number, regime, Pair(base, cand)))
+
+        self._in_block(plan, sides, chains)
+        for number, regime, pair in pairs:
+            self._records[number].check(pair, "chain", regime, prove=regime == "normal")
+        self._progress({"event": "correctness", "chains": len(pairs), "steps": steps})
+        self._stop_if_wrong()
+
+    def _race(self) -> None:
+        """Run units of blocks until a look decides; the A/A unit stands at a random place before the first look."""
+        first = next_look(self._rules, 0)
+        assert first is not None
+        units = [(pair, False) for pair in range(first // 2)]
+        for pair in range(self._rules.control_blocks // 2 + self._rules.control_blocks % 2):
+            units.insert(_random.randrange(len(units) + 1), (pair, True))
+        advertised = range(len(self._request.configurations))
+        everything = range(len(self._all))
+        for pair, control in units:
+            self._unit(pair, advertised if control else everything, control=control)
+        while True:
+            configurations = [r.record() for r in self._records[: len(advertised)]]
+            guards = [r.record() for r in self._records[len(advertised) :]]
+            decision = judge_times(self._request, configurations, guards, self._alpha)
+            estimate = {figure.label: round(figure.ratio, 4) for figure in decision.figures}
+            self._progress({"event": "look", "blocks": self._blocks_done, "estimate": estimate})
+            if decision.outcome is not None or decision.next_look is None:
+                return
+            live = [n for n in advertised if self._all[n].label in decision.undecided]
+            have = len(self._records[live[0]].blocks) // 2
+            for pair in range(have, decision.next_look // 2):
+                self._unit(pair, live, control=False)
+
+    def _unit(self, pair: int, numbers: Sequence[int], *, control: bool) -> None:
+        for plan in Plan.unit(pair, control=control):
+            self._block(plan, numbers)
+            self._blocks_done += 1
+            self._progress({"event": "block", "done": self._blocks_done, "pair": pair, "control": control})
+            self._stop_if_wrong()
+
+    def _block(self, plan: Plan, numbers: Sequence[int]) -> None:
+        chosen: list[tuple[int, Pair]] = []
+        sides = self._start(plan)
+
+        def keep(number: int, pair: Pair) -> None:
+            self._records[number].inspect(pair, control=plan.control)
+            # Drawn now, when both runs are over: nobody could know it while they ran.
+            if _random.random() < self._rules.checked_share and not plan.control:
+                chosen.append((number, pair))
+
+        def timed(block: BlockRun) -> None:
+            block.load([shape_of(self._all[n]) for n in numbers], self._steps)
+            groups = self._rules.groups
+            found = block.timed(range(len(numbers)), groups, self._low, lambda index, pair: keep(numbers[index], pair))
+            for index, measured in found.items():
+                self._records[numbers[index]].add(measured, control=plan.control)
+
+        self._in_block(plan, sides, timed)
+        for number, pair in chosen:
+            self._records[number].follow(pair, "timed")
+
+    def _start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
+        if time.monotonic() > self._deadline:
+            raise self._void("RACE_DEADLINE", "race", f"{self._request.target.longest_race_seconds} s", "not finished")
+        return self._course.start(plan, perturb=perturb)
+
+    def _in_block(self, plan: Plan, sides: dict[Arm, Side], work: Callable[[BlockRun], None]) -> None:
+        block = BlockRun(self._course, plan, sides)
+        try:
+            with block:
+                work(block)
+        except ArmFault as fault:
+            raise self._arm_stop(fault, control=plan.control) from fault
+        except Interference as seen:
+            wrong = seen.code == "TIM_AFFINITY" and seen.arm is Arm.CANDIDATE and not plan.control
+            status = RaceStatus.STOPPED if wrong else RaceStatus.ABANDONED
+            effect = FaultEffect.WRONG if wrong else FaultEffect.VOID
+            fault_seen = RaceFault(
+                code=seen.code, effect=effect, arm=seen.arm, where="race", expected=seen.expected, found=seen.found
+            )
+            raise Stop(status, RaceOutcome.WRONG if wrong else RaceOutcome.VOID, fault_seen) from seen
+        except TimeoutError as error:
+            raise self._void("RUN_FREEZE", "race", "a process tree that freezes and ends", str(error)) from error
+        left = block.leftovers.get(Arm.CANDIDATE, 0)
+        if left and not plan.control:
+            self._faults.append(
+                RaceFault(
+                    code="JAIL_LEFTOVER", effect=FaultEffect.HELD, arm=Arm.CANDIDATE, where="end of a block",
+                    expected="no process beside the arm's own", found=f"{left} had to be killed",
+                )
+            )  # fmt: skip
+
+    def _arm_stop(self, fault: ArmFault, *, control: bool) -> Stop:
+        """A candidate that crashes, hangs or breaks the protocol is wrong; the same of a baseline voids the race."""
+        effect = FaultEffect.VOID if control else blame(fault.arm)
+        how = f"{fault.failed.found}; process {fault.ended.how.value} {fault.ended.status}; {fault.ended.log.strip()[-300:]}"
+        wrong = effect is FaultEffect.WRONG
+        return Stop(
+            RaceStatus.STOPPED if wrong else RaceStatus.ABANDONED,
+            RaceOutcome.WRONG if wrong else RaceOutcome.VOID,
+            RaceFault(
+                code=fault.failed.code, effect=effect, arm=fault.arm, where="race", expected=fault.failed.expected, found=how
+            ),
+        )
+
+    def _void(self, code: str, where: str, expected: str, found: str) -> Stop:
+        fault = RaceFault(code=code, effect=FaultEffect.VOID, where=where, expected=expected, found=found)
+        return Stop(RaceStatus.ABANDONED, RaceOutcome.VOID, fault)
+
+    def _stop_if_wrong(self) -> None:
+        outcomes = {reason.outcome for reason in judge_correctness(self._rules, self._result(RaceStatus.ABANDONED))}
+        if RaceOutcome.VOID in outcomes:
+            raise Stop(RaceStatus.ABANDONED, RaceOutcome.VOID)
+        if RaceOutcome.WRONG in outcomes:
+            raise Stop(RaceStatus.STOPPED, RaceOutcome.WRONG)
+
+    def _result(self, status: RaceStatus, outcome: RaceOutcome = RaceOutcome.VOID) -> RaceResult:
+        timed = status is RaceStatus.FINISHED
+        count = len(self._request.configurations)
+        records = [record.record(timed=timed) for record in self._records]
+        result = RaceResult(
+            status=status,
+            outcome=outcome,
+            alpha=self._alpha,
+            jail=self._course.jail.level,
+            environment=environment(self._request.target, self._course.jail, self._started, datetime.now(UTC)),
+            configurations=tuple(records[:count]),
+            guards=tuple(records[count:]),
+            supports=tuple(self._supports),
+            faults=tuple(self._faults),
+        )
+        if not timed:
+            reasons = [f"{fault.code}: {fault.found}"[:500] for fault in self._faults]
+            return result.model_copy(update={"reasons": tuple(reasons)})
+        decision = decide_race(self._request, result, self._alpha)
+        decided = decision.outcome or RaceOutcome.VOID
+        reasons = [f"{reason.code} at {reason.where}: {reason.message}" for reason in decision.because(decided)]
+        return RaceResult.model_validate({**result.model_dump(), "outcome": decided, "reasons": tuple(reasons)})

@@ -1,0 +1,115 @@
+"""One arm of a block as the harness holds it: a jailed process with its protocol, and an arena for each configuration."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gatekeeper.domain.samples import Arm
+from kernels_under_test import contract
+from kernels_under_test.contract import Role, Shape
+from workers import arm as stub
+from workers import wire
+from workers.arena import Arena, layout
+from workers.jail import Bind, Jail, Limits
+from workers.jailed import Ended, JailedProcess
+from workers.models import Model, shape_fields
+from workers.protocol import ArmChannel, ArmFailed
+from workers.sources import Code
+
+START_SECONDS = 60.0
+LOAD_SECONDS = 30.0
+SUPPORTS_SECONDS = 5.0
+LARGEST_WORKSPACE = 1 << 30
+
+
+class Runner:
+    """The directory with the stub and what it imports, shown to every arm at ``/runner``."""
+
+    def __init__(self) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="gatekeeper-runner-")
+        self.path = Path(self._place.name)
+        self.path.chmod(0o755)
+        for module in (stub, wire, contract):
+            assert module.__file__ is not None
+            shutil.copy(module.__file__, self.path)
+
+    def close(self) -> None:
+        """Remove the directory."""
+        self._place.cleanup()
+
+
+class Side:
+    """One arm's process. It is started early, waits frozen, and loads code only when its block begins."""
+
+    def __init__(self, arm: Arm, code: Code, jail: Jail, runner: Runner, limits: Limits, *, perturb: bool = False) -> None:
+        self.arm, self.code, self.jail = arm, code, jail
+        self.channel = ArmChannel()
+        self.arenas: list[Arena] = []
+        self.stages: list[tuple[str, ...]] = []
+        self._ready = False
+        # Only in the untimed pass: fresh memory of the arm holds a pattern instead of zeros.
+        environment = {"MALLOC_PERTURB_": "165"} if perturb else {}
+        shown = Bind(runner.path, "/runner/stub")
+        number = self.channel.theirs.fileno()
+        argv = [jail.python, "-I", "-P", jail.inside(shown, "arm.py"), str(number)]
+        self.process: JailedProcess = jail.start(
+            argv, binds=[shown, code.bind], pass_fds=[number], limits=limits, environment=environment
+        )
+        self.channel.theirs.close()
+
+    def ready(self) -> None:
+        """Wait until the stub has started. Raises ArmFailed."""
+        if not self._ready:
+            self.channel.hello(START_SECONDS)
+            self._ready = True
+
+    def load(self, model: Model, shape: Shape, steps: int, fill: Arena | None = None) -> Arena:
+        """Make the arena of a shape for runs of up to ``steps``; weights come from :meth:`build`. Raises ArmFailed."""
+        del fill
+        order = {
+            "entry_point": self.code.entry_point,
+            "root": self.code.root(self.jail),
+            "facts": model.facts(),
+            "shape": shape_fields(shape),
+        }
+        self.channel.order(wire.Kind.DESCRIBE, order)
+        workspace = self.channel.workspace(LOAD_SECONDS)
+        if workspace > LARGEST_WORKSPACE:
+            raise ArmFailed("RUN_WORKSPACE", f"at most {LARGEST_WORKSPACE} bytes of workspace", str(workspace))
+        self.arenas.append(Arena(layout(model.problem.tensors(shape), steps, workspace)))
+        return self.arenas[-1]
+
+    def build(self, model: Model, shape: Shape, arena: Arena) -> None:
+        """Let the implementation build its step over an arena whose weights hold their values. Raises ArmFailed."""
+        specs = model.problem.tensors(shape)
+        order = {
+            "layout": arena.table(),
+            "given": [spec.name for spec in specs] + ["workspace"],
+            "schedules": [spec.name for spec in specs if spec.role is Role.SCHEDULE],
+            "outputs": [spec.name for spec in specs if spec.role is Role.OUTPUT],
+        }
+        self.channel.order(wire.Kind.LOAD, order, arena.descriptors)
+        self.stages.append(self.channel.loaded(LOAD_SECONDS))
+
+    def supports(self, model: Model, shapes: Sequence[Shape]) -> list[str | None]:
+        """Return for each shape None if it is served, else the reason why not. Raises ArmFailed."""
+        order = {
+            "entry_point": self.code.entry_point,
+            "root": self.code.root(self.jail),
+            "facts": model.facts(),
+            "shapes": [shape_fields(shape) for shape in shapes],
+        }
+        self.channel.order(wire.Kind.SUPPORTS, order)
+        return self.channel.answers(len(shapes), SUPPORTS_SECONDS)
+
+    def close(self) -> Ended:
+        """Kill the process and give its memory back; return how it ended."""
+        ended = self.process.kill()
+        self.channel.close()
+        for arena in self.arenas:
+            arena.close()
+        self.arenas = []
+        return ended
