@@ -108,10 +108,11 @@ def kda(x: Tensor, w: Weights, facts: Mapping[str, Any], now: Schedule) -> Tenso
 def cached_tokens(cache: Tensor, now: Schedule, row: int, interleave: int) -> Tensor:
     """All cached rows of a request in the order of their positions: [length, latent + pe]."""
     tokens = []
+    table: list[int] = now.block_table[row].tolist()
     for position in range(now.seq_lens[row]):
         turn, place = divmod(position, interleave)
         local = turn // now.ranks * interleave + place
-        page = int(now.block_table[row, local // now.page])
+        page = table[local // now.page]
         tokens.append((turn % now.ranks) * cache.shape[1] * now.page + page * now.page + local % now.page)
     return cache.reshape(-1, cache.shape[-1])[tokens]
 

@@ -110,6 +110,54 @@ def test_residual_mix_scores_are_free_of_the_source_size() -> None:
     assert torch.allclose(found, share[0] * a * 100 + share[1] * b)
 
 
+def test_latent_experts_have_a_closed_form(tiny, made) -> None:
+    """All experts at once, masked by the routed weights, with the constants written out."""
+    w = weights(made[0], 7)
+    x = torch.randn(3, 128, dtype=F64, generator=torch.Generator().manual_seed(7))
+    scores = 1 / (1 + torch.exp(-x @ w["router"].T))
+    ids = (scores + w["router_bias"]).topk(4).indices
+    share = torch.zeros_like(scores).scatter(1, ids, scores.gather(1, ids))
+    share = share / share.sum(1, keepdim=True)
+
+    def bent(both: torch.Tensor) -> torch.Tensor:
+        g, u = both.chunk(2, dim=-1)
+        return 4 * torch.tanh(g / 4) / (1 + torch.exp(-g)) * 25 * torch.tanh(u / 25)
+
+    hidden = bent(torch.einsum("rl,eil->rei", x @ w["latent_down"].T, w["w13"]))
+    latent = torch.einsum("re,rei,eli->rl", share, hidden, w["w2"])
+    normed = latent / (latent.square().mean(1, keepdim=True) + 1e-5).sqrt() * w["latent_norm"]
+    wanted = normed @ w["latent_up"].T + bent(x @ w["shared_gate_up"].T) @ w["shared_down"].T
+    found, shortfall = reference.latent_moe(x, ids, w, tiny.facts)
+    assert torch.allclose(found, wanted, atol=1e-12)
+    assert not shortfall.any()
+
+
+def test_streams_pass_through_the_window_as_defined(tiny, made) -> None:
+    """Layer 7 adds to the prefix; layer 8 turns the prefix into a block and begins a new one with its attention output."""
+    one, trace = made
+    facts, step = tiny.facts, 0
+    at = {index: weights(one, index) for index in (7, 8)}
+    moment = reference._schedule(one.initial, one.shape, step)
+    first = one.initial["blocks_in"][:, 0].to(F64)
+    p = one.initial["prefix_in"].to(F64) + one.x[step].to(F64)
+
+    def normed(index: int, sources: list[torch.Tensor], residual: str, norm: str) -> torch.Tensor:
+        w = at[index]
+        mix = reference.residual_mix(sources, w[f"{residual}.gamma"], w[f"{residual}.query"], 1e-5)
+        return mix / (mix.square().mean(1, keepdim=True) + 1e-5).sqrt() * w[norm]
+
+    p = p + reference.mla(normed(7, [first, p], "attn_res", "input_norm"), at[7], facts, moment)
+    ffn, _ = reference.latent_moe(normed(7, [first, p], "mlp_res", "post_norm"), one.ids[step, 0].long(), at[7], facts)
+    second = p + ffn
+    p = reference.kda(normed(8, [first, second], "attn_res", "input_norm"), at[8], facts, moment)
+    sources = [first, second, p]
+    ffn, _ = reference.latent_moe(normed(8, sources, "mlp_res", "post_norm"), one.ids[step, 1].long(), at[8], facts)
+    last = {name: one.initial[name].to(F64) for name in ("final_res.gamma", "final_res.query", "final_norm")}
+    mix = reference.residual_mix([first, second, p + ffn], last["final_res.gamma"], last["final_res.query"], 1e-5)
+    out = mix / (mix.square().mean(1, keepdim=True) + 1e-5).sqrt() * last["final_norm"]
+    assert torch.allclose(out, trace.outputs["out"][step], atol=1e-12)
+
+
 def test_order_of_the_expert_slots_does_not_matter(tiny, made) -> None:
     one, trace = made
     turned = follow(tiny, one, expert_ids=one.ids.flip(-1))
