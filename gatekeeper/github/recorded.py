@@ -14,14 +14,20 @@ from gatekeeper.domain.snapshot import Author, PullFacts
 
 
 class Hint(Protocol):
-    """What an event said about a pull request."""
+    """What an event said about a pull request; read-only, so that a frozen row will do."""
 
-    title: str
-    author_id: int
-    author_login: str
-    base_ref: str
-    draft: bool
-    open: bool
+    @property
+    def title(self) -> str: ...
+    @property
+    def author_id(self) -> int: ...
+    @property
+    def author_login(self) -> str: ...
+    @property
+    def base_ref(self) -> str: ...
+    @property
+    def draft(self) -> bool: ...
+    @property
+    def open(self) -> bool: ...
 
 
 class RecordedForge:

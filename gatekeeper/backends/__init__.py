@@ -1,0 +1,1 @@
+"""How work is carried to where it is done: threads and subprocesses of this machine, or Celery."""

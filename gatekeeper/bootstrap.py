@@ -1,0 +1,247 @@
+"""The composition root: settings in, a running set of parts out. Nothing else knows which mode this is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gatekeeper import logs
+from gatekeeper.backends.local import RACES as RACE_LANE
+from gatekeeper.backends.local import LocalQueue
+from gatekeeper.backends.subprocesses import SubprocessRunner
+from gatekeeper.catalog import load_catalog
+from gatekeeper.config import Settings
+from gatekeeper.context import Context, JobQueue
+from gatekeeper.domain.errors import ConfigurationError
+from gatekeeper.domain.jobs import JobKind
+from gatekeeper.domain.policy_set import parse_policy_set
+from gatekeeper.domain.race import RaceRequest
+from gatekeeper.engine import PolicyBook, load_policies, open_book
+from gatekeeper.git.mirror import Mirrors
+from gatekeeper.github.recorded import RecordedForge
+from gatekeeper.github.signatures import check_secrets
+from gatekeeper.publishers.log import LogPublisher
+from gatekeeper.publishers.page import PagePublisher
+from gatekeeper.services import jobs
+from gatekeeper.services.evaluate import RACE_REQUEST
+from gatekeeper.services.handlers import HANDLERS
+from gatekeeper.services.reconcile import reconcile
+from gatekeeper.store.engine import make_engine
+from gatekeeper.store.migrate import migrate, pending_revisions
+from gatekeeper.store.pulls import Pull
+from gatekeeper.store.unit_of_work import Store, utc_now
+
+SETS = Path(__file__).resolve().parent.parent / "policies" / "sets"
+
+
+class SystemClock:
+    """Wall time of this machine."""
+
+    def now(self) -> datetime:
+        """Return the present moment in UTC."""
+        return utc_now()
+
+
+@dataclass(frozen=True)
+class Service:
+    """All parts of one process. ``local`` is the queue that works here, or None where Celery workers do."""
+
+    settings: Settings
+    ctx: Context
+    runner: SubprocessRunner
+    local: LocalQueue | None
+    broker: Any = None
+    guard: int | None = None
+
+    def run_job(self, job_id: str) -> datetime | None:
+        """Run one job; see :func:`gatekeeper.services.jobs.run`."""
+        return jobs.run(self.ctx, job_id, HANDLERS)
+
+    def reconcile(self) -> int:
+        """Find lost work; see :func:`gatekeeper.services.reconcile.reconcile`."""
+        return reconcile(self.ctx, HANDLERS)
+
+    def lane_of(self, job_id: str) -> str:
+        """Return ``race.<target>`` for a race, ``jobs`` for everything else."""
+        return lane_of(self.ctx.store, job_id)
+
+    def start(self) -> None:
+        """Start to work, where this process does the work itself."""
+        if self.local is not None:
+            lane = lambda job_id: RACE_LANE if self.lane_of(job_id).startswith("race.") else "jobs"  # noqa: E731
+            self.local.start(self.run_job, lane, self.reconcile, self.settings.reconcile_seconds)
+
+    def close(self) -> None:
+        """Finish what is running, as far as it ends in time; what does not is tried again later."""
+        if self.local is not None and not self.local.stop(self.settings.stop_seconds):
+            self.runner.close()
+            self.local.stop(5)
+        self.runner.close()
+        self.ctx.mirrors.close()
+        self.ctx.store.close()
+        if self.guard is not None:
+            os.close(self.guard)
+
+    def webhook_secrets(self) -> tuple[bytes, ...]:
+        """Return the webhook secrets, newest first.
+
+        Raises:
+            ConfigurationError: ``CONFIG_WEBHOOK_SECRET`` if one is missing or shorter than 32 bytes.
+        """
+        return webhook_secrets(self.settings)
+
+    def pending_revisions(self) -> list[str]:
+        """Return the migrations that the database still lacks."""
+        return pending_revisions(self.ctx.store.engine)
+
+
+def load_settings() -> Settings:
+    """Read the settings from the environment.
+
+    Raises:
+        ConfigurationError: ``CONFIG_<FIELD>`` for the first value that is wrong; the value itself is not repeated.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]).upper() or "SETTINGS"
+        raise ConfigurationError(
+            f"GATEKEEPER_{field} is wrong: {first['msg']}", code=f"CONFIG_{field.split('.')[0]}"
+        ) from None
+
+
+def webhook_secrets(settings: Settings) -> tuple[bytes, ...]:
+    """Return the webhook secrets of the settings, newest first; raises as :meth:`Service.webhook_secrets`."""
+    secrets = [settings.webhook_secret, settings.previous_webhook_secret]
+    return check_secrets([secret.get_secret_value().encode() for secret in secrets if secret is not None])
+
+
+def configure_logs(settings: Settings) -> None:
+    """Set up structured logs as the settings ask."""
+    logs.configure(as_json=settings.log_format == "json")
+
+
+def upgrade_database(settings: Settings) -> list[str]:
+    """Bring the database to the newest schema and return the revisions that were applied."""
+    engine = make_engine(settings.database_url)
+    try:
+        pending = pending_revisions(engine)
+        migrate(engine)
+        return pending
+    finally:
+        engine.dispose()
+
+
+def build(settings: Settings, *, serves: bool = False) -> Service:
+    """Put the parts together. Without a broker the database is migrated here, and ``serves`` takes the process lock.
+
+    Raises:
+        ConfigurationError: for settings, policy sets or target files that are wrong, for a database that was not migrated,
+            and if another process already serves the same SQLite file.
+    """
+    embedded = settings.broker_url is None
+    guard = _guard(settings.data_dir) if serves and embedded else None
+    engine = make_engine(settings.database_url)
+    if embedded:
+        migrate(engine)
+    elif pending := pending_revisions(engine):
+        raise ConfigurationError(
+            "the database is not migrated: run `gatekeeper migrate`", code="CONFIG_MIGRATION", found=f"lacks {pending}"
+        )
+    local = LocalQueue(settings.worker_threads, settings.race_slots) if embedded else None
+    box: list[JobQueue] = []
+    store = Store(engine, lambda job_ids: box[0].notify(job_ids))
+    broker, jobs_queue = _queue(settings, store, local)
+    box.append(jobs_queue)
+    runner = SubprocessRunner(probe_seconds=settings.probe_seconds)
+    ctx = Context(
+        store=store,
+        clock=SystemClock(),
+        queue=jobs_queue,
+        runner=runner,
+        forge=RecordedForge(_recorded(store), settings.trusted_authors),
+        mirrors=Mirrors(settings.data_dir / "mirrors", settings.git_base_url),
+        publishers=(LogPublisher(), PagePublisher(settings.base_url)),
+        catalog=load_catalog(),
+        books=load_books(settings.policy_set),
+        default_policy_set=settings.policy_set,
+        lease=timedelta(seconds=settings.lease_seconds),
+        coalesce=timedelta(seconds=settings.coalesce_seconds),
+        allowed_repositories=settings.allowed_repositories,
+    )
+    return Service(settings=settings, ctx=ctx, runner=runner, local=local, broker=broker, guard=guard)
+
+
+def _queue(settings: Settings, store: Store, local: LocalQueue | None) -> tuple[Any, JobQueue]:
+    if local is not None:
+        return None, local
+    # Celery takes a second to import; the embedded mode does without.
+    from gatekeeper.backends.celery import CeleryQueue, make_app
+
+    assert settings.broker_url is not None
+    app = make_app(settings.broker_url.get_secret_value(), settings.reconcile_seconds)
+    return app, CeleryQueue(app, lambda job_id: lane_of(store, job_id))
+
+
+def lane_of(store: Store, job_id: str) -> str:
+    """Return the queue of a job: ``race.<target>`` for a race whose request is stored, ``jobs`` for everything else."""
+    with store.read() as uow:
+        job = uow.job(job_id)
+        if job is None or job.kind is not JobKind.RACE:
+            return "jobs"
+        return f"race.{uow.document(RACE_REQUEST, job.key, RaceRequest).target.name}"
+
+
+def load_books(default: str, folder: Path = SETS) -> dict[str, PolicyBook]:
+    """Apply every policy set in ``folder`` to the installed policies.
+
+    Raises:
+        ConfigurationError: ``CONFIG_POLICY_SET`` if the default set is not among them, or one does not fit the policies.
+    """
+    policies = load_policies()
+    books: dict[str, PolicyBook] = {}
+    for file in sorted(folder.glob("*.toml")):
+        chosen = parse_policy_set(file.read_text(encoding="utf-8"), source=str(file))
+        books[chosen.name] = open_book(chosen, policies)
+    if default not in books:
+        raise ConfigurationError(
+            "the default policy set is not installed", code="CONFIG_POLICY_SET",
+            expected=", ".join(sorted(books)) or f"a TOML file in {folder}", found=default,
+        )  # fmt: skip
+    return books
+
+
+def _recorded(store: Store) -> Callable[[int, int], Pull | None]:
+    def recorded(repository_id: int, number: int) -> Pull | None:
+        with store.read() as uow:
+            return uow.pull(repository_id, number)
+
+    return recorded
+
+
+def _guard(folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / "service.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigurationError(
+            "another process serves this directory", code="CONFIG_DATA_DIR",
+            expected="one embedded service for each data directory", found=str(folder),
+        ) from None  # fmt: skip
+    return descriptor
+
+
+def worker_arguments(queues: Sequence[str], concurrency: int, timer: bool) -> list[str]:
+    """Return the arguments of a Celery worker."""
+    arguments = ["worker", "--loglevel", "INFO", "--concurrency", str(concurrency), "--queues", ",".join(queues)]
+    return [*arguments, "--beat"] if timer else arguments

@@ -1,0 +1,72 @@
+"""``gatekeeper serve``, ``worker`` and ``migrate``: the parts of a deployment."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import click
+
+from gatekeeper import bootstrap
+
+
+@click.command()
+def serve() -> None:
+    """Serve webhooks, pages and the API; without a broker, do the work too."""
+    import uvicorn
+
+    from gatekeeper.web.app import create_app
+    from gatekeeper.web.health import alive_check, directory_check
+    from gatekeeper.web.options import Readiness, WebOptions
+
+    settings = bootstrap.load_settings()
+    secrets = bootstrap.webhook_secrets(settings)
+    bootstrap.configure_logs(settings)
+    service = bootstrap.build(settings, serves=True)
+    try:
+        (settings.data_dir / "mirrors").mkdir(parents=True, exist_ok=True)
+        readiness: dict[str, Readiness] = {
+            "database": lambda: ", ".join(service.pending_revisions()) or None,
+            "mirrors": directory_check(settings.data_dir / "mirrors"),
+        }
+        if service.local is not None:
+            readiness["worker"] = alive_check(service.local.alive, "a thread of the embedded worker")
+        hosts = {"localhost", "127.0.0.1", "[::1]", urlsplit(settings.base_url).hostname or "localhost"}
+        options = WebOptions(webhook_secrets=secrets, hosts=tuple(sorted(hosts)), readiness=readiness)
+        app = create_app(service.ctx, options)
+        service.start()
+        uvicorn.run(
+            app, host=settings.host, port=settings.port, log_config=None, access_log=False, server_header=False,
+            timeout_graceful_shutdown=5,
+        )  # fmt: skip
+    finally:
+        service.close()
+
+
+@click.command()
+@click.option("--target", help="Run races of this target and nothing else.")
+@click.option("--concurrency", default=1, show_default=True, type=click.IntRange(1, 64), help="Jobs at the same time.")
+@click.option("--timer/--no-timer", default=False, help="Also look for lost work regularly (one worker only).")
+def worker(target: str | None, concurrency: int, timer: bool) -> None:
+    """Work for the broker's queues until stopped."""
+    from gatekeeper import tasks
+
+    settings = bootstrap.load_settings()
+    bootstrap.configure_logs(settings)
+    service = bootstrap.build(settings)
+    try:
+        app = tasks.register(service)
+        if target is not None and target not in service.ctx.catalog.targets:
+            known = ", ".join(service.ctx.catalog.targets)
+            raise click.BadParameter(f"no such target; expected one of {known}", param_hint="--target")
+        queues = ["jobs"] if target is None else [f"race.{target}"]
+        # Threads, because a job waits for a database, for git or for a worker program; nothing here computes.
+        app.worker_main([*bootstrap.worker_arguments(queues, concurrency, timer), "--pool", "threads"])
+    finally:
+        service.close()
+
+
+@click.command()
+def migrate() -> None:
+    """Bring the database to the newest schema."""
+    applied = bootstrap.upgrade_database(bootstrap.load_settings())
+    click.echo(f"applied {', '.join(applied)}" if applied else "nothing to do")

@@ -1,0 +1,52 @@
+"""Settings, read once from the environment (prefix ``GATEKEEPER_``). Only ``bootstrap`` imports this module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """All that an operator may choose. Which mode this is follows from ``database_url`` and ``broker_url`` alone."""
+
+    model_config = SettingsConfigDict(env_prefix="GATEKEEPER_", frozen=True, extra="forbid")
+
+    database_url: str = Field(
+        default="sqlite:///var/gatekeeper.db", description="sqlite:///FILE or postgresql://USER@HOST/NAME"
+    )
+    broker_url: SecretStr | None = Field(
+        default=None, description="redis://... selects Celery workers; unset, the web process does the work itself"
+    )
+    data_dir: Path = Field(default=Path("var"), description="directory of the bare mirrors and of the process lock")
+    webhook_secret: SecretStr = Field(default=SecretStr(""), description="secret of the webhook, at least 32 bytes")
+    previous_webhook_secret: SecretStr | None = Field(
+        default=None, description="the secret before, still accepted while it is being rotated"
+    )
+    host: str = Field(default="127.0.0.1", description="address that `gatekeeper serve` listens on")
+    port: int = Field(default=8000, ge=1, le=65535, description="port that `gatekeeper serve` listens on")
+    base_url: str = Field(
+        default="http://127.0.0.1:8000",
+        pattern=r"^https?://[^/?#]+/?$",
+        description="address that people reach the pages at",
+    )
+    git_base_url: str = Field(
+        default="https://github.com", description="the only place that repositories are fetched from"
+    )
+    policy_set: str = Field(default="default", description="policy set for repositories that name none")
+    allowed_repositories: frozenset[str] = Field(
+        default=frozenset(), description="JSON list of OWNER/NAME that are served; empty: all that have the secret"
+    )
+    trusted_authors: frozenset[str] = Field(
+        default=frozenset(), description="JSON list of logins whose code may run in the jail without an approval"
+    )
+    coalesce_seconds: float = Field(default=0, ge=0, le=600, description="how long an intake waits for further pushes")
+    worker_threads: int = Field(default=2, ge=1, le=64, description="threads of the embedded worker, races not counted")
+    race_slots: int = Field(default=1, ge=1, le=16, description="races that the embedded worker runs at the same time")
+    probe_seconds: int = Field(default=300, ge=5, description="longest time that a probe may take")
+    lease_seconds: float = Field(default=60, ge=1, description="how long a silent worker keeps a job")
+    reconcile_seconds: float = Field(default=60, ge=0.1, description="how often lost work is looked for")
+    stop_seconds: float = Field(default=20, ge=0, description="how long a stop waits for jobs that are being worked on")
+    log_format: Literal["json", "plain"] = Field(default="json", description="form of the log lines on standard error")
