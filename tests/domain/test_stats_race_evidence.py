@@ -1,0 +1,116 @@
+"""Stored races: which count, at which alpha, what is asked for, and what the checks say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from gatekeeper.domain.catalog import JailLevel
+from gatekeeper.domain.errors import GatekeeperError
+from gatekeeper.domain.evidence import Evidence, PullSubject, RaceEvidence, TreeSubject, Waiver
+from gatekeeper.domain.policy import LogRequirement, Outcome, RaceRequirement, Report, outcome_of
+from gatekeeper.domain.race import RaceOutcome, RaceRequest, RaceResult, TreeSource
+from gatekeeper.domain.race_evidence import RaceParameters, ask, standing, waived
+from gatekeeper.domain.race_findings import report_jail, report_rightness, report_speed, summary_of
+from tests import race_samples as make
+
+TREE, OTHER = "1" * 40, "2" * 40
+
+
+def request(**changes: object) -> RaceRequest:
+    source = TreeSource(repository_id=1, tree=TREE, directory="a/b", entry_point="m:c")
+    return make.request(candidate=source, **changes)  # type: ignore[arg-type]
+
+
+def evidence(result: RaceResult, *, tree: str = TREE, hours: int = 0, suite: str = make.SUITE) -> Evidence:
+    subject = TreeSubject(tree=tree, directory="a/b", suite=suite, target="cpu", target_digest=make.target().digest())
+    body = RaceEvidence(request=make.SUITE, result=result)
+    return Evidence(subject=subject, recorded_at=make.NOON + timedelta(hours=hours), body=body)
+
+
+def stand(*items: Evidence, days: float = 1, wanted: RaceRequest | None = None):  # type: ignore[no-untyped-def]
+    return standing(wanted or request(), items, make.NOON + timedelta(days=days), RaceParameters())
+
+
+def speed(*items: Evidence, claims: dict[str, float] | None = None) -> Report:
+    report = Report()
+    report_speed(report, stand(*items), claims or {})
+    return report
+
+
+@pytest.mark.parametrize(
+    ("items", "days"),
+    [((), 1.0), ((evidence(make.result()),), 40.0), ((evidence(make.result(), tree=OTHER),), 1.0),
+     ((evidence(make.result(), suite="sha256:" + "b" * 64),), 1.0)],
+)  # fmt: skip
+def test_without_fitting_evidence_a_race_is_asked_for(items: tuple[Evidence, ...], days: float) -> None:
+    report, found = Report(), stand(*items, days=days)
+    assert ask(report, found, asked_for="being right") and outcome_of(report) is Outcome.PENDING
+    assert isinstance(report.requirements[0], RaceRequirement) and found.decision is None
+    assert not ask(Report(), stand(evidence(make.result())), asked_for="being right")
+
+
+def test_a_target_that_we_do_not_own_needs_a_log_unless_waived_by_name() -> None:
+    report, found = Report(), stand(wanted=request(target=make.target(owned=False)))
+    assert ask(report, found, asked_for="being right") and report.requirements == [LogRequirement(target="cpu")]
+    subject = PullSubject(repository_id=1, number=1, head_sha=OTHER)
+    waiver = Waiver(policy="kernel_is_right", code="BENCH_NO_EVIDENCE", path="cpu", by="@owner", reason="no machine")
+    item = Evidence(subject=subject, recorded_at=make.NOON, body=waiver)
+    assert waived("cpu", "kernel_is_right", OTHER, [item]) == "@owner"
+    assert waived("gb300", "kernel_is_right", OTHER, [item]) is None
+    assert waived("cpu", "kernel_is_right", TREE, [item]) is None
+
+
+def test_each_earlier_race_halves_alpha() -> None:
+    earlier = [evidence(make.result(), tree=f"{index:040x}", hours=index) for index in range(3)]
+    assert stand(*earlier).alpha == 0.00125
+    assert stand(earlier[0], evidence(make.result(), hours=9)).alpha == 0.005
+    assert stand(evidence(make.result())).alpha == 0.01
+
+
+def test_a_claimed_outcome_is_not_believed() -> None:
+    liar = make.result(make.record(timed=make.blocks(20, -0.1, 0.005)), outcome=RaceOutcome.BETTER)
+    assert {finding.code for finding in speed(evidence(liar)).findings if finding.effect == "fail"} == {"BENCH_WORSE"}
+    assert outcome_of(speed(evidence(make.result()))) is Outcome.PASSED
+
+
+@pytest.mark.parametrize(("claim", "outcome"), [(1.2, Outcome.PASSED), (1.3, Outcome.FAILED)])
+def test_the_claim_is_compared_with_the_lower_bound(claim: float, outcome: Outcome) -> None:
+    assert outcome_of(speed(evidence(make.result()), claims={"cpu": claim, "gb300": 9.0})) is outcome
+
+
+def test_a_wrong_candidate_fails_both_checks_and_an_honest_one_none() -> None:
+    wrong = make.result(make.record(errors=(make.error(rms=0.1),)))
+    report = Report()
+    report_rightness(report, stand(evidence(wrong)))
+    finding = report.findings[0]
+    assert finding.code == "COR_MISMATCH" and "at most 0.015" in finding.expected and finding.found == "0.1"
+    assert make.configuration().label in finding.message
+    assert outcome_of(speed(evidence(wrong))) is Outcome.FAILED
+    honest = Report()
+    report_rightness(honest, stand(evidence(make.result())))
+    assert outcome_of(honest) is Outcome.PASSED
+
+
+@pytest.mark.parametrize(("least", "outcome"), [(JailLevel.JAIL, Outcome.FAILED), (JailLevel.PROCESS, Outcome.PASSED)])
+def test_the_jail_must_be_strong_enough(least: JailLevel, outcome: Outcome) -> None:
+    report = Report()
+    report_jail(report, stand(evidence(make.result())), least)
+    assert outcome_of(report) is outcome
+
+
+def test_only_void_races_are_an_error() -> None:
+    with pytest.raises(GatekeeperError, match="BENCH_VOID"):
+        stand(evidence(make.result(make.record(errors=()))))
+
+
+def test_samples_that_end_early_are_an_error() -> None:
+    with pytest.raises(GatekeeperError, match="BENCH_UNDECIDED"):
+        stand(evidence(make.result(make.record(timed=make.blocks(6, 0.2, 0.005)))))
+
+
+def test_the_summary_names_what_was_measured() -> None:
+    assert summary_of(stand(evidence(make.result()))).startswith("cpu: better, at least 1.2")
+    assert "comm=shard" in summary_of(stand(evidence(make.result())))
+    assert summary_of(stand()) == "cpu: waits for a race"
