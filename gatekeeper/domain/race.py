@@ -143,6 +143,10 @@ class ProbeRequest(Document):
     guard: str | None = Field(default=None, pattern=ENTRY_POINT)
     platform_modules: tuple[str, ...] = ()
     """Dotted names of modules that must import with the GPU packages absent."""
+    model: str | None = Field(default=None, pattern=ENTRY_POINT)
+    """``module:attribute`` of the problem loader whose facts ``supports()`` is asked with; None: an empty mapping."""
+    problem: str = ""
+    """Name of the problem that the loader is called with."""
     advertised: tuple[Configuration, ...] = ()
     refused: tuple[Configuration, ...] = ()
 
@@ -165,6 +169,8 @@ class ProbeResult(Document):
     faults: tuple[ProbeFault, ...] = ()
     supported: tuple[bool, ...] = ()
     """Answer of ``supports()`` for each advertised configuration, in order."""
+    declined: tuple[str, ...] = ()
+    """Reason given for each advertised configuration, in order; an empty text where it is supported."""
     refused: tuple[str, ...] = ()
     """Reason given for each refused configuration, in order; an empty text means that it was not refused."""
     seconds: float = Field(ge=0)

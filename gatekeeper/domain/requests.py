@@ -1,0 +1,105 @@
+"""What a manifest asks of the workers: the race of one target, and the probe of a directory."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from gatekeeper.domain.advertised import EnumerationRules, Scope, advertised, guard_pool
+from gatekeeper.domain.catalog import HardwareTarget, ModelUnderTest
+from gatekeeper.domain.configuration import Configuration
+from gatekeeper.domain.manifest import Manifest
+from gatekeeper.domain.outside import refused
+from gatekeeper.domain.race import InstalledSource, ProbeRequest, RaceRequest, RaceRules, TreeSource
+
+if TYPE_CHECKING:
+    from gatekeeper.domain.policy import PolicyInput
+    from gatekeeper.domain.source import SourceTree
+
+
+def directory_tree(tree: SourceTree, directory: str) -> str | None:
+    """Return the object id of a directory's tree, None where there is no such directory."""
+    entry = tree.entry(directory)
+    return entry.id if entry is not None and entry.kind == "tree" else None
+
+
+def tree_source(input: PolicyInput, tree: str, manifest: Manifest) -> TreeSource:
+    """Return the source of a manifest's implementation; ``tree`` is the id of its directory's tree in the merge result."""
+    return TreeSource(
+        repository_id=input.snapshot.key.repository_id,
+        tree=tree,
+        directory=manifest.directory,
+        entry_point=manifest.entry_point,
+    )
+
+
+def race_request(
+    input: PolicyInput,
+    tree: str,
+    manifest: Manifest,
+    target: HardwareTarget,
+    model: ModelUnderTest,
+    rules: RaceRules,
+    enumeration: EnumerationRules | None = None,
+) -> RaceRequest:
+    """Return the race of a manifest's implementation against the stock baseline on one of its targets.
+
+    Raises:
+        KeyError: if the manifest does not name the target.
+    """
+    policy_set = input.snapshot.key.policy_set
+    return RaceRequest(
+        model=model.name,
+        problem=model.default_problem,
+        suite=model.suite,
+        target=target,
+        candidate=tree_source(input, tree, manifest),
+        baseline=InstalledSource(entry_point=model.baseline),
+        configurations=advertised(manifest, target.name, policy_set, enumeration).configurations,
+        refused=refused(manifest, target.name, policy_set),
+        guard_pool=guard_pool(manifest, target.name, policy_set, enumeration),
+        rules=rules,
+    )
+
+
+def probe_request(
+    input: PolicyInput,
+    tree: str,
+    manifest: Manifest,
+    model: ModelUnderTest,
+    enumeration: EnumerationRules | None = None,
+    platform_modules: tuple[str, ...] = (),
+) -> ProbeRequest:
+    """Return the probe of a manifest's directory: one table of ``supports()`` over all targets of the manifest."""
+    policy_set = input.snapshot.key.policy_set
+    served: dict[str, Configuration] = {}
+    declined: dict[str, Configuration] = {}
+    for scope in manifest.targets:
+        for configuration in advertised(manifest, scope.name, policy_set, enumeration).configurations:
+            served.setdefault(configuration.label, configuration)
+    for scope in manifest.targets:
+        for configuration in refused(manifest, scope.name, policy_set):
+            if configuration.label not in served and not _served_elsewhere(manifest, configuration):
+                declined.setdefault(configuration.label, configuration)
+    return ProbeRequest(
+        source=tree_source(input, tree, manifest),
+        guard=manifest.guard,
+        platform_modules=platform_modules,
+        model=model.problem,
+        problem=model.default_problem,
+        advertised=tuple(served.values()),
+        refused=tuple(declined.values()),
+    )
+
+
+def _served_elsewhere(manifest: Manifest, configuration: Configuration) -> bool:
+    """``supports()`` is not told the target: what one target serves cannot be demanded to be refused for another."""
+    return any(Scope(manifest, scope).holds(configuration) for scope in manifest.targets)
+
+
+def module_of(path: str) -> str:
+    """Return the dotted module name of a Python file's repository path; of a package for its ``__init__.py``."""
+    stem = path.removesuffix(".py")
+    if posixpath.basename(stem) == "__init__":
+        stem = posixpath.dirname(stem)
+    return stem.replace("/", ".")
