@@ -1,6 +1,7 @@
 """Stock baseline and house candidate: against the oracle with pinned experts, against each other, and what they leave alone."""
 
 import ast
+import json
 import shutil
 import subprocess
 import sys
@@ -76,11 +77,19 @@ def test_the_candidate_has_thirteen_stages_in_a_kda_layer(tiny) -> None:
     assert [s for s in stages if s.startswith("layer.7/")][:4] == [f"layer.7/{n}" for n in ("P1", "A1", "A2", "A3")]
 
 
-def built(problem, arm, shape):
+@pytest.mark.parametrize("arm", ARMS.values(), ids=ARMS)
+def test_facts_may_have_travelled_as_json(tiny, arm) -> None:
+    facts, shape = json.loads(json.dumps(dict(tiny.facts))), Shape(2, 1, 32, 4, dtypes={})
+    assert arm.supports(facts, shape) is None
+    assert arm.workspace(facts, shape) == arm.workspace(tiny.facts, shape)
+    assert built(tiny, arm, shape, facts).stages == built(tiny, arm, shape).stages
+
+
+def built(problem, arm, shape, facts=None):
     tensors = allocate(problem, shape, 1)
     problem.fill(shape, tensors, steps=1, seed=1)
     tensors["workspace"] = torch.zeros(arm.workspace(problem.facts, shape), dtype=torch.uint8)
-    return arm.build(problem.facts, shape, tensors)
+    return arm.build(facts or problem.facts, shape, tensors)
 
 
 @pytest.mark.parametrize("arm", ARMS.values(), ids=ARMS)
