@@ -91,10 +91,7 @@ def run_check(directory: Path, base: str, head: str, policy_file: Path | None = 
         base_sha, head_sha = local.resolve(base), local.resolve(head)
         repository = local.repository
         base_files = repository.tree(repository.commit_tree(base_sha))
-        if policy_file is not None:
-            configuration = parse(policy_file.read_bytes(), str(policy_file))
-        else:
-            configuration = read(base_files)
+        configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(base_files)
         book = open_named_book(configuration.policy_set)
         facts = PullFacts(number=0, author=Author(id=0, login="local", trusted=True), base_ref=base[:255])
         snapshot = build(
