@@ -89,7 +89,9 @@ class Arena:
         self._maps: list[mmap.mmap] = []
         self._bytes: list[Tensor] = []
         for arena in (FIXED, CHANGING):
-            end = max((p.offset + -(-p.size // GUARD) * GUARD for p in places.values() if p.arena == arena), default=GUARD)
+            end = max(
+                (p.offset + -(-p.size // GUARD) * GUARD for p in places.values() if p.arena == arena), default=GUARD
+            )
             self._add(end + GUARD, writable=arena == CHANGING)
         self.tensors = {
             name: self._bytes[p.arena][p.offset : p.offset + p.size].view(getattr(torch, p.dtype)).reshape(p.shape)

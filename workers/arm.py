@@ -16,17 +16,15 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-    import contract
-    import wire
-
-    sys.path.pop(0)
-else:
+if __name__ != "__main__" or TYPE_CHECKING:
     from kernels_under_test import contract
     from workers import wire
+else:
+    sys.path.insert(0, str(Path(__file__).parent))
+    contract, wire = importlib.import_module("contract"), importlib.import_module("wire")
+    sys.path.pop(0)
 
 import torch
 
@@ -93,7 +91,7 @@ class Loaded:
 
 
 def find(entry_point: str, root: str) -> Any:
-    """Import ``module:attribute`` from below ``root``; packages above the module's own are bare, their ``__init__`` never runs."""
+    """Import ``module:attribute`` from below ``root``; packages above the module's own are bare: no ``__init__`` runs."""
     module, attribute = entry_point.split(":")
     parts = module.split(".")
     if root not in sys.path:
@@ -124,7 +122,9 @@ def views(layout: Mapping[str, Any], fixed: int, changing: int) -> dict[str, tor
         count = 1
         for size in shape:
             count *= size
-        found[name] = torch.frombuffer(maps[arena], dtype=getattr(torch, dtype), count=count, offset=offset).reshape(shape)
+        found[name] = torch.frombuffer(maps[arena], dtype=getattr(torch, dtype), count=count, offset=offset).reshape(
+            shape
+        )
     return found
 
 
@@ -145,7 +145,9 @@ class Stub:
                 return
             try:
                 answer = self.answer(kind, payload, descriptors)
-            except Exception as error:  # the harness is told; whatever is no Exception ends this process, and it sees that
+            except (
+                Exception
+            ) as error:  # the harness is told; whatever is no Exception ends this process, and it sees that
                 text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:2000]
                 self.channel.send(wire.Kind.FAILED, text)
                 continue
@@ -159,7 +161,11 @@ class Stub:
             return wire.Kind.DONE, payload
         order = json.loads(payload)
         if kind is wire.Kind.DESCRIBE:
-            implementation, facts, shape = find(order["entry_point"], order["root"]), freeze(order["facts"]), shape_of(order["shape"])
+            implementation, facts, shape = (
+                find(order["entry_point"], order["root"]),
+                freeze(order["facts"]),
+                shape_of(order["shape"]),
+            )
             self.described = implementation, facts, shape
             return wire.Kind.WORKSPACE, wire.WORKSPACE.pack(int(implementation.workspace(facts, shape)))
         if kind is wire.Kind.LOAD:
@@ -186,7 +192,8 @@ def answered(implementation: Any, facts: Mapping[str, Any], shape: Any) -> bytes
     """Return the frame part that says whether a shape is served."""
     reason = implementation.supports(facts, shape)
     text = b"" if reason is None else str(reason).encode("utf-8", "replace")[: wire.REASON_LIMIT]
-    return wire.ANSWER.pack(reason is not None, len(text)) + text
+    head: bytes = wire.ANSWER.pack(reason is not None, len(text))
+    return head + text
 
 
 def freeze(value: Any) -> Any:

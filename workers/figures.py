@@ -9,15 +9,17 @@ from torch import Tensor
 
 from gatekeeper.domain.samples import ErrorFigures
 
-SMALL_ROW = 1e-2
-"""Rows whose reference lies below this share of the typical row are measured against that share: near-zero rows (a fresh
-state, a padded row) would else turn rounding into a large relative error."""
+SMALL_ROW = {"output": 1e-2, "state": 1.0}
+"""Rows whose reference lies below this share of the typical row (root mean square) are measured against that share. An end
+state is one sample of few rows, some near zero, whose relative errors would rule the figure: its errors are all measured
+against the typical row at least."""
 
 
 @dataclass
 class Errors:
     """Errors of one tensor, gathered over runs."""
 
+    kind: str = "output"
     rows: list[Tensor] = field(default_factory=list)
     along: float = 0.0
     """Sum of <err, ref>."""
@@ -31,7 +33,7 @@ class Errors:
         error = found.reshape(-1, found.shape[-1]).double() - reference
         norms = reference.norm(dim=-1)
         typical = norms.square().mean().sqrt() if len(norms) else norms.sum()
-        scale = torch.maximum(norms, SMALL_ROW * typical).clamp_min(1e-300)
+        scale = torch.maximum(norms, SMALL_ROW[self.kind] * typical).clamp_min(1e-300)
         self.rows.append(error.norm(dim=-1) / scale)
         self.along += float((error * reference).sum())
         self.power += float((reference * reference).sum())

@@ -42,7 +42,9 @@ def load_model(name: str, problem: str, folder: Path = MODELS) -> Model:
     try:
         loaded = attribute(values["problem"])(problem)
     except ValueError as error:
-        raise Rejected("no such problem", code="RACE_MODEL", expected="a problem of the model", found=str(error)) from error
+        raise Rejected(
+            "no such problem", code="RACE_MODEL", expected="a problem of the model", found=str(error)
+        ) from error
     return Model(loaded, attribute(values["reference"])())
 
 

@@ -45,7 +45,7 @@ def race(
     models: Path = MODELS,
     root: Path = ROOT,
     jail: Jail | None = None,
-    progress: Progress = lambda event: None,
+    progress: Progress | None = None,
 ) -> RaceResult:
     """Run one race in this process.
 
@@ -69,7 +69,7 @@ def race(
         if course.cores.harness:
             os.sched_setaffinity(0, course.cores.harness)
         deadline = time.monotonic() + request.target.longest_race_seconds
-        return Session(order, course, progress, deadline=deadline).run()
+        return Session(order, course, progress or (lambda _event: None), deadline=deadline).run()
     finally:
         runner.close()
 

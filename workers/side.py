@@ -44,7 +44,9 @@ class Runner:
 class Side:
     """One arm's process. It is started early, waits frozen, and loads code only when its block begins."""
 
-    def __init__(self, arm: Arm, code: Code, jail: Jail, runner: Runner, limits: Limits, *, perturb: bool = False) -> None:
+    def __init__(
+        self, arm: Arm, code: Code, jail: Jail, runner: Runner, limits: Limits, *, perturb: bool = False
+    ) -> None:
         self.arm, self.code, self.jail = arm, code, jail
         self.channel = ArmChannel()
         self.arenas: list[Arena] = []
@@ -66,9 +68,8 @@ class Side:
             self.channel.hello(START_SECONDS)
             self._ready = True
 
-    def load(self, model: Model, shape: Shape, steps: int, fill: Arena | None = None) -> Arena:
-        """Make the arena of a shape for runs of up to ``steps``; weights come from :meth:`build`. Raises ArmFailed."""
-        del fill
+    def load(self, model: Model, shape: Shape, steps: int) -> Arena:
+        """Make the arena of a shape for runs of up to ``steps``; fill its weights, then :meth:`build`. Raises ArmFailed."""
         order = {
             "entry_point": self.code.entry_point,
             "root": self.code.root(self.jail),

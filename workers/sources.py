@@ -49,7 +49,9 @@ def code_of(source: CodeSource, tree: Path | None, root: Path = ROOT) -> Code:
         parts = module.split(".")
         shown = next((p for n in (2, 1) if (p := root.joinpath(*parts[:n])).is_dir() and len(parts) > n), None)
         if shown is None:
-            raise Rejected("no such installed code", code="RACE_SOURCE", expected=f"a package below {root}", found=module)
+            raise Rejected(
+                "no such installed code", code="RACE_SOURCE", expected=f"a package below {root}", found=module
+            )
         return Code(source.entry_point, root, shown)
     if isinstance(source, LocalSource):
         base = Path(source.path).absolute()
@@ -74,15 +76,19 @@ def tree_id(directory: Path, digits: int = 40) -> str:
     entries: list[tuple[bytes, bytes]] = []
     for path in directory.iterdir():
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            raise Retryable("the tree holds a special file", code="RACE_TREE", expected="files, directories", found=str(path))
+            raise Retryable(
+                "the tree holds a special file", code="RACE_TREE", expected="files, directories", found=str(path)
+            )
         name = path.name.encode()
         if path.is_dir():
             entries.append((name + b"/", b"40000 " + name + b"\0" + bytes.fromhex(tree_id(path, digits))))
         else:
-            entries.append((name, b"100644 " + name + b"\0" + bytes.fromhex(_object(b"blob", path.read_bytes(), digits))))
+            entries.append(
+                (name, b"100644 " + name + b"\0" + bytes.fromhex(_object(b"blob", path.read_bytes(), digits)))
+            )
     return _object(b"tree", b"".join(entry for _, entry in sorted(entries)), digits)
 
 
 def _object(kind: bytes, data: bytes, digits: int) -> str:
-    algorithm = hashlib.sha1 if digits == 40 else hashlib.sha256  # noqa: S324  (git's name of the object, checked against git's)
+    algorithm = hashlib.sha1 if digits == 40 else hashlib.sha256
     return algorithm(kind + b" %d\0" % len(data) + data).hexdigest()

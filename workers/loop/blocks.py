@@ -154,7 +154,9 @@ class BlockRun:
         )
         return Group(order=order, runs=runs)
 
-    def timed(self, numbers: Sequence[int], groups: int, low: int, keep: Callable[[int, Pair], None]) -> dict[int, Block]:
+    def timed(
+        self, numbers: Sequence[int], groups: int, low: int, keep: Callable[[int, Pair], None]
+    ) -> dict[int, Block]:
         """Run all groups of the given configurations, in random order, after one untimed run of each arm."""
         blocks: dict[int, Block] = {}
         for number in _random.sample(list(numbers), len(numbers)):

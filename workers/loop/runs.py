@@ -129,7 +129,9 @@ def prepare(weights: Weights, arena: Arena, data: Data) -> None:
     tensors["multipliers"].copy_(data.multipliers)
 
 
-def run(side: Side, other: Side | None, number: int, weights: Weights, data: Data, cpus: tuple[int, ...] | None) -> Snapshot:
+def run(
+    side: Side, other: Side | None, number: int, weights: Weights, data: Data, cpus: tuple[int, ...] | None
+) -> Snapshot:
     """Time one run of ``side`` at its configuration ``number`` while ``other`` stands still; both are frozen before and after.
 
     Raises:
