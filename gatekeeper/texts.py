@@ -114,7 +114,7 @@ def check_summary(verdict: Verdict, check: Check, *, page: str | None = None) ->
 
 def verdict_summary(verdict: Verdict, *, page: str | None = None) -> str:
     """Return the Markdown summary of the whole verdict: one row for each check, then what to do next."""
-    lines = [sentence(verdict_title(verdict).capitalize()), "", "| check | outcome | why |", "|---|---|---|"]
+    lines = [sentence(verdict_title(verdict)), "", "| check | outcome | why |", "|---|---|---|"]
     for result in verdict.checks:
         mark = f"{OUTCOME_MARKS[result.outcome]} {OUTCOME_WORDS[result.outcome]}"
         lines.append(f"| {CHECK_NAMES[result.check]} | {mark} | {plain(result.summary)} |")
@@ -213,8 +213,8 @@ def _waits_for(requirement: Requirement, quote: Callable[[str], str]) -> str:
 
 
 def failing(result: PolicyResult) -> list[Finding]:
-    """Return the findings of a result that fail it and are not waived."""
-    return [finding for finding in result.findings if finding.effect is Effect.FAIL and not finding.waived_by]
+    """Return the findings of a result that stand in its way: not waived, and more than a note."""
+    return [finding for finding in result.findings if finding.effect is not Effect.NOTE and not finding.waived_by]
 
 
 def log_line(repository: str, number: int, verdict: Verdict) -> str:
@@ -235,8 +235,12 @@ def percent(ratio: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text that ends as a sentence does."""
-    return text if not text or text[-1] in ".!?" else text + "."
+    """Return a text as a sentence: a capital letter unless it starts with a name, and a full stop."""
+    if not text:
+        return text
+    first = text.split(maxsplit=1)[0].rstrip(",.:;")
+    start = text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
+    return start if start[-1] in ".!?" else start + "."
 
 
 def code(text: str) -> str:

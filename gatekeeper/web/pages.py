@@ -32,11 +32,6 @@ def short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:12]
 
 
-def capitalize_first(text: str) -> str:
-    """Return the text with a capital first letter and the rest as it is: names inside keep their spelling."""
-    return text[:1].upper() + text[1:]
-
-
 def environment() -> Environment:
     """Return the environment of all pages. ``autoescape=True`` holds for every name; nothing may be marked as safe."""
     made = Environment(
@@ -46,9 +41,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
-        shown_time=shown_time, machine_time=machine_time, short=short, capitalize_first=capitalize_first
-    )
+    made.filters.update(shown_time=shown_time, machine_time=machine_time, short=short)
     made.globals.update(texts=texts, version=version("gatekeeper"))
     return made
 

@@ -19,10 +19,10 @@ RACE_REQUEST = "race_request"
 
 
 def races_of(uow: ReadUnit, verdict: Verdict, evidence: list[tuple[str, Evidence]]) -> Iterator[RaceView]:
-    """Yield the races that a verdict rests on, then those that it waits for; each request once."""
+    """Yield the races that a verdict rests on, then those that it waits for."""
     seen: set[str] = set()
     for digest, item in evidence:
-        if isinstance(item.body, RaceEvidence) and item.body.request not in seen:
+        if isinstance(item.body, RaceEvidence):
             seen.add(item.body.request)
             yield ended(uow, digest, item, item.body)
     for requirement in (need for result in verdict.results for need in result.requirements):

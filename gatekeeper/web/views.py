@@ -7,7 +7,7 @@ from datetime import datetime
 from gatekeeper.domain.decision import Figures, Reason
 from gatekeeper.domain.documents import Value
 from gatekeeper.domain.jobs import JobKind, JobState
-from gatekeeper.domain.policy import Finding, Outcome
+from gatekeeper.domain.policy import Effect, Finding, Outcome
 from gatekeeper.domain.race import RaceOutcome, RaceStatus
 from gatekeeper.domain.samples import RaceFault, SupportAnswer
 from gatekeeper.domain.snapshot import Author
@@ -74,8 +74,9 @@ class CheckView(Value):
 
     @property
     def findings(self) -> int:
-        """Number of findings in this check."""
-        return sum(len(policy.findings) for policy in self.policies)
+        """Number of findings that stand in the way: not waived, and more than a note."""
+        findings = (finding for policy in self.policies for finding in policy.findings)
+        return sum(finding.effect is not Effect.NOTE and not finding.waived_by for finding in findings)
 
 
 class ErrorRow(Value):

@@ -1,0 +1,243 @@
+"""Pages and their JSON twins over a seeded store, and what text from a pull request cannot do to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.domain.documents import digest_bytes
+from gatekeeper.store import tables
+from gatekeeper.web import pages
+from tests.web import seed
+
+RACE = seed.request(1).digest().removeprefix("sha256:")
+
+
+@pytest.fixture
+def seeded(web: Any) -> Any:
+    seed.seed(web.store)
+    return web
+
+
+def test_the_empty_list_says_what_to_expect(web: Any) -> None:
+    page = web.client.get("/")
+    assert page.status_code == 200 and "No pull request yet" in page.text
+
+
+def test_the_list_shows_every_outcome_by_word(seeded: Any) -> None:
+    text = seeded.client.get("/").text
+    for word in ("passed", "failed", "pending", "could not decide", "not judged yet"):
+        assert f"<span>{word}</span>" in text
+    assert text.count('class="pull ') == 7
+    twin = seeded.client.get("/api/v1/pulls").json()
+    assert twin["total"] == 7 and [row["number"] for row in twin["pulls"]] == [7, 6, 5, 4, 3, 2, 1]
+    assert twin["pulls"][5]["checks"] == {
+        "isolation": "failed", "scope": "passed", "benchmarks": "passed", "contributor-log": "passed",
+    }  # fmt: skip
+
+
+def test_outcomes_differ_by_shape_too(seeded: Any) -> None:
+    text = seeded.client.get("/").text
+    shapes = {
+        outcome: re.search(rf'class="badge {outcome}"><svg[^>]*>\s*(.*?)\s*</svg>', text, re.DOTALL)[1]  # type: ignore[index]
+        for outcome in ("passed", "failed", "pending", "error")
+    }
+    assert len({re.sub(r"\s+", "", shape) for shape in shapes.values()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("outcome=failed", [3, 2]),
+        ("outcome=pending", [7, 4]),
+        ("state=closed", []),
+        ("q=GRACE", [2]),
+        ("q=fused", [3]),
+        ("repository=demo/vllm&limit=2&offset=2", [5, 4]),
+        ("repository=demo/other", []),
+    ],
+)
+def test_filters_and_paging(seeded: Any, query: str, numbers: list[int]) -> None:
+    rows = seeded.client.get(f"/api/v1/pulls?{query}").json()["pulls"]
+    assert [row["number"] for row in rows] == numbers
+    assert seeded.client.get(f"/?{query}").status_code == 200
+
+
+def test_pages_link_to_the_next_with_the_same_filters(seeded: Any) -> None:
+    text = seeded.client.get("/?state=all&limit=3&offset=3").text
+    assert 'rel="prev" href="/?state=all&amp;limit=3"' in text
+    assert 'rel="next" href="/?state=all&amp;limit=3&amp;offset=6"' in text
+    assert "4 to 6 of 7" in text
+
+
+def test_a_pull_request_shows_findings_with_place_and_next_step(seeded: Any) -> None:
+    text = seeded.client.get("/pulls/demo/vllm/2").text
+    for part in (
+        "ISO_PATH_OUTSIDE", "vllm/v1/core/sched/scheduler.py:214", "A file outside the model&#39;s own directory was changed.",
+        "Change it, or ask @scheduler-owners for a waiver.", "A person has to decide: @kimi-owners may waive it.",
+    ):  # fmt: skip
+        assert part in text
+    twin = seeded.client.get("/api/v1/pulls/demo/vllm/2").json()
+    assert twin["outcome"] == "failed"
+    assert twin["checks"][0]["policies"][0]["findings"][0]["code"] == "ISO_PATH_OUTSIDE"
+
+
+def test_a_race_shows_figures_interval_margin_and_whose_word_it_is(seeded: Any) -> None:
+    text = seeded.client.get("/pulls/demo/vllm/1").text
+    for part in (
+        '<svg class="ratio passed"',
+        "lower bound",
+        "contributed",
+        ">ours<",
+        "1.050",
+        "Jail level",
+        "asks for <code>jail",
+    ):
+        assert part in text, part
+    race = seeded.client.get(f"/api/v1/races/{RACE}").json()
+    assert race["outcome"] == "better" and len(race["figures"]) == 2 and race["jail"] == "process"
+    assert all(figure["lower"] > figure["margin"] for figure in race["figures"])
+    assert {row["tensor"] for row in race["errors"]} == {"out", "layer 0 state"}
+    assert seeded.client.get(f"/races/{RACE}").text.count("layer 0 state") == 2
+
+
+def test_a_slower_candidate_is_not_drawn_as_passed(seeded: Any) -> None:
+    text = seeded.client.get("/pulls/demo/vllm/3").text
+    assert '<svg class="ratio open"' in text and '<svg class="ratio passed"' not in text
+    assert "The candidate is slower than the stock path." in text
+
+
+def test_figures_are_recomputed_and_not_believed(web: Any) -> None:
+    lie = seed.race_result(0.94).model_copy(update={"outcome": seed.RaceOutcome.BETTER})
+    with web.store.begin() as uow:
+        seed.race_evidence(uow, 1, lie)
+    assert web.client.get(f"/api/v1/races/{RACE}").json()["outcome"] == "worse"
+
+
+def test_waiting_work_says_what_it_waits_for(seeded: Any) -> None:
+    text = seeded.client.get("/pulls/demo/vllm/4").text
+    assert "Race the candidate against the stock path." in text and "A free worker." in text
+    assert "a maintainer&#39;s approval of head 040404040404" in text
+    waiting = seed.request(4).digest()
+    assert seeded.client.get(f"/api/v1/races/{waiting}").json()["state"] == "waiting"
+    assert seeded.client.get(f"/races/{waiting}").status_code == 200
+
+
+def test_the_verdict_chain_and_its_documents(seeded: Any) -> None:
+    twin = seeded.client.get("/api/v1/pulls/demo/vllm/1").json()
+    newest, oldest = twin["chain"]
+    assert newest["supersedes"] == oldest["digest"] and oldest["supersedes"] is None
+    document = seeded.client.get(f"/api/v1/verdicts/{newest['digest']}")
+    assert digest_bytes(document.content) == newest["digest"]
+    assert seeded.client.get(f"/api/v1/verdicts/{newest['digest'][7:]}").content == document.content
+    assert "Shown by <code>page</code>" in seeded.client.get("/pulls/demo/vllm/1").text
+
+
+def test_times_are_machine_readable_and_utc(seeded: Any) -> None:
+    assert (
+        '<time datetime="2026-11-30T04:17:00Z">2026-11-30 04:17 UTC</time>'
+        in seeded.client.get("/pulls/demo/vllm/1").text
+    )
+
+
+HOSTILE = '"><img src=x onerror=alert(1)> onmouseover=alert(2) {{7*7}} javascript:alert(3)'
+
+
+def test_web_xss_context(web: Any, payload: Callable[..., Any]) -> None:
+    web.deliver("pull_request", payload(title=HOSTILE, user={"id": 5, "login": HOSTILE}, base={"ref": HOSTILE}))
+    shot = seed.snapshot(9, HOSTILE, HOSTILE)
+    finding = seed.OUTSIDE.model_copy(
+        update={"path": HOSTILE, "found": HOSTILE, "expected": HOSTILE, "message": HOSTILE, "waived_by": HOSTILE}
+    )
+    results = (seed.result(seed.Check.ISOLATION, seed.Outcome.FAILED, HOSTILE, (finding,)),)
+    with web.store.begin() as uow:
+        seed.store_verdict(uow, shot, results)
+    for path in (
+        "/",
+        "/pulls/demo/vllm/7",
+        "/pulls/demo/vllm/9",
+        f"/?q={HOSTILE}",
+        "/?state=all&repository=%22onclick=",
+    ):
+        text = web.client.get(path).text
+        assert "<img src=x" not in text
+        if HOSTILE in path or "pulls" in path:
+            assert "{{7*7}}" in text, "shown as it is, never run as a template"
+        for attribute in re.findall(r"\s(on\w+|style)=", re.sub(r'"[^"]*"', '""', re.sub(r">[^<]*<", "><", text))):
+            pytest.fail(f"{path}: attribute {attribute} is in the page")
+        assert not re.search(r'href="(?!/|#)', text), path
+
+
+def test_web_xss_template_name() -> None:
+    made = pages.environment()
+    for name in ("a.html", "a.html.j2", "a.txt", "a.svg", "a"):
+        template = made.from_string("{{ text }}")
+        template.name = name
+        assert template.render(text="<b>") == "&lt;b&gt;"
+    assert made.autoescape is True
+    package = Path(pages.__file__).parent
+    for source in [*package.rglob("*.py"), *package.rglob("*.html")]:
+        code = source.read_text()
+        assert not re.search(r"\|\s*safe\b|Markup\(|autoescape\s+false", code), source
+
+
+def test_templates_quote_every_attribute_that_holds_a_value() -> None:
+    for source in pages.TEMPLATES.rglob("*.html"):
+        assert not re.search(r"=\s*\{\{", source.read_text()), f"{source.name} has an attribute without quotes"
+        assert "<script" not in source.read_text() and " style=" not in source.read_text()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/races/..%2f..%2fetc%2fpasswd", "/races/%252e%252e%252f", "/races/a%00b", "/races/" + "0" * 64, "/races/" + "g" * 64,
+        "/races/../../etc/passwd", "/pulls/demo/vllm/0", "/pulls/demo/vllm/99", "/pulls/demo/vllm/1e9", "/pulls/demo/vllm/-1",
+        "/pulls/demo/vllm/99999999999999999999", "/pulls/demo/%00/1", "/pulls/de mo/vllm/1", "/pulls/demo/absent/1", "/nothing",
+        "/static/../app.py", "/static/%2e%2e/app.py", "/docs/", "/pulls",
+    ],
+)  # fmt: skip
+def test_web_path_param(seeded: Any, path: str) -> None:
+    answers = [seeded.client.get(path), seeded.client.get("/api/v1" + path)]
+    assert [answer.status_code for answer in answers] in ([404, 404], [404, 200])
+    if path != "/pulls":
+        absent = seeded.client.get("/api/v1/pulls/never/seen/1").json()
+        assert answers[1].json() == absent, "every kind of absence has the same text"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=1000000000",
+        "limit=0",
+        "offset=-1",
+        "offset=99999999",
+        "limit=x",
+        "outcome=good",
+        "state=none",
+        "q=%00",
+        "q=" + "x" * 500,
+    ],
+)
+def test_web_dos_query(seeded: Any, query: str) -> None:
+    answer = seeded.client.get(f"/api/v1/pulls?{query}")
+    assert answer.status_code == 422 and answer.json()["error"]["code"] in ("QUERY", "TEXT")
+    assert seeded.client.get(f"/?{query}").status_code == 422
+    assert seeded.client.get("/api/v1/pulls?limit=200").status_code == 200
+
+
+@pytest.mark.parametrize("text", ["%", "_", "' OR 1=1 --", "'; DROP TABLE pulls; --", "\\"])
+def test_web_sqli(seeded: Any, text: str) -> None:
+    for name in ("q", "repository"):
+        assert seeded.client.get("/api/v1/pulls", params={name: text}).json()["total"] == 0
+    assert seeded.count(tables.pulls) == 7
+    assert seeded.client.get("/api/v1/pulls", params={"sort": "title; drop table pulls"}).json()["total"] == 7
+
+
+def test_pages_change_nothing(seeded: Any) -> None:
+    for path in ("/", "/pulls/demo/vllm/1", f"/races/{RACE}", "/api/v1/pulls"):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            assert seeded.client.request(method, path).status_code == 405
