@@ -1,0 +1,115 @@
+"""The embedded queue: lanes, coming back later, stopping."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gatekeeper.backends.local import JOBS, RACES, LocalQueue
+
+
+@pytest.fixture
+def queue() -> Iterator[LocalQueue]:
+    """A queue with two threads for jobs and one for races, stopped afterwards."""
+    made = LocalQueue(threads=2, race_slots=1)
+    yield made
+    made.stop(5)
+
+
+def lane(job_id: str) -> str:
+    return RACES if job_id.startswith("race") else JOBS
+
+
+def nothing() -> None:
+    return None
+
+
+def test_races_never_hold_up_other_jobs_and_run_one_at_a_time(queue: LocalQueue) -> None:
+    release, done = threading.Event(), threading.Event()
+    racing: list[str] = []
+
+    def run(job_id: str) -> None:
+        if lane(job_id) == RACES:
+            racing.append(job_id)
+            release.wait(10)
+        else:
+            done.set()
+
+    queue.notify(["race-1", "race-2", "race-3"])
+    queue.start(run, lane, nothing, 60)
+    queue.notify(["evaluate"])
+    assert done.wait(5)
+    assert racing == ["race-1"]
+    release.set()
+
+
+def test_a_job_that_is_queued_for_later_is_brought_back_then(queue: LocalQueue) -> None:
+    seen: list[float] = []
+    done = threading.Event()
+
+    def run(job_id: str) -> datetime | None:
+        seen.append(time.monotonic())
+        if len(seen) == 1:
+            return datetime.now(UTC) + timedelta(seconds=0.3)
+        done.set()
+        return None
+
+    queue.start(run, lane, nothing, 60)
+    queue.notify(["intake"])
+    assert done.wait(5)
+    assert 0.25 < seen[1] - seen[0] < 2
+
+
+def test_an_error_in_a_job_or_in_reconcile_ends_no_thread(queue: LocalQueue) -> None:
+    reconciled, ran = threading.Semaphore(0), threading.Semaphore(0)
+
+    def run(job_id: str) -> None:
+        ran.release()
+        raise ZeroDivisionError
+
+    def reconcile() -> None:
+        reconciled.release()
+        raise ZeroDivisionError
+
+    queue.start(run, lane, reconcile, 0.05)
+    queue.notify([f"job-{number}" for number in range(6)])
+    for _ in range(6):
+        assert ran.acquire(timeout=5)
+    for _ in range(3):
+        assert reconciled.acquire(timeout=5)
+    assert queue.alive()
+
+
+def test_stopping_waits_for_what_runs_and_takes_nothing_new(queue: LocalQueue) -> None:
+    started, finished = threading.Event(), []
+
+    def run(job_id: str) -> None:
+        started.set()
+        time.sleep(0.3)
+        finished.append(job_id)
+
+    queue.start(run, lane, nothing, 60)
+    queue.notify(["one"])
+    assert started.wait(5)
+    assert queue.stop(5)
+    queue.notify(["two"])
+    time.sleep(0.1)
+    assert finished == ["one"] and not queue.alive()
+
+
+def test_stopping_says_if_something_would_not_end(queue: LocalQueue) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    def run(job_id: str) -> None:
+        started.set()
+        release.wait(10)
+
+    queue.start(run, lane, nothing, 60)
+    queue.notify(["stuck"])
+    assert started.wait(5)
+    assert not queue.stop(0.1)
+    release.set()

@@ -1,0 +1,127 @@
+"""Worker programs of every temper: honest, crashing, hanging, babbling. Only a parsed result is an answer."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.backends.subprocesses import SubprocessRunner
+from gatekeeper.domain.errors import Retryable
+from gatekeeper.domain.race import ProbeRequest, TreeSource
+
+REQUEST = ProbeRequest(
+    source=TreeSource(repository_id=7, tree="a" * 40, directory="pkg/special", entry_point="pkg.special.gate:candidate")
+)
+ANSWER = '{"jail": "process", "entry_point_found": true, "seconds": 0.5}'
+READ = "import json, os, sys, time; request = json.load(sys.stdin); "
+
+
+def runner(program: str, seconds: float = 20) -> SubprocessRunner:
+    return SubprocessRunner(probe_seconds=seconds, probe_program=("-c", program))
+
+
+@contextmanager
+def exported(source: TreeSource) -> Iterator[Path]:
+    yield Path("/exported") / source.tree
+
+
+def probe(made: SubprocessRunner, events: list[Mapping[str, Any]] | None = None) -> Any:
+    return made.probe(REQUEST, exported, (events if events is not None else []).append)
+
+
+def test_request_goes_in_result_comes_out_progress_is_passed_on() -> None:
+    program = READ + (
+        "print('plain words', file=sys.stderr);"
+        "print(json.dumps({'event': 'tree', 'arguments': sys.argv[1:], 'entry': request['source']['entry_point']}),"
+        " file=sys.stderr);"
+        f"print('{ANSWER}')"
+    )
+    events: list[Mapping[str, Any]] = []
+    result = probe(runner(program), events)
+    assert result.entry_point_found and result.seconds == 0.5
+    assert [dict(event) for event in events] == [
+        {"event": "tree", "arguments": ["--tree", f"/exported/{'a' * 40}"], "entry": "pkg.special.gate:candidate"}
+    ]
+
+
+def test_the_worker_sees_no_secret_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEKEEPER_WEBHOOK_SECRET", "do not tell")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "do not tell")
+    program = (
+        READ + f"print(json.dumps({{'event': 'env', 'names': list(os.environ)}}), file=sys.stderr); print('{ANSWER}')"
+    )
+    events: list[Mapping[str, Any]] = []
+    probe(runner(program), events)
+    names = set(events[0]["names"])
+    assert "PATH" in names and not names & {"GATEKEEPER_WEBHOOK_SECRET", "AWS_SECRET_ACCESS_KEY"}
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (READ + "print('cannot go on', file=sys.stderr); sys.exit(3)", "RUN_CRASHED"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "RUN_CRASHED"),
+        (READ + "print('no json')", "RUN_BAD_RESULT"),
+        (READ + "print('{}')", "RUN_BAD_RESULT"),
+        (READ + f'print(\'{ANSWER[:-1]}, "verdict": "passed"}}\')', "RUN_BAD_RESULT"),
+        ("pass", "RUN_BAD_RESULT"),
+    ],
+)
+def test_any_other_ending_is_retried_and_never_an_answer(program: str, code: str) -> None:
+    with pytest.raises(Retryable, match=code):
+        probe(runner(program))
+
+
+def test_a_hanging_worker_is_killed_with_everything_that_it_started(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    program = (
+        "import os, subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+        f"open({str(note)!r}, 'w').write(str(child.pid)); time.sleep(600)"
+    )
+    begun = time.monotonic()
+    with pytest.raises(Retryable, match="RUN_TIMEOUT"):
+        probe(runner(program, seconds=2))
+    assert time.monotonic() - begun < 15
+    assert gone(int(note.read_text()))
+
+
+def test_closing_kills_what_runs_and_refuses_more() -> None:
+    made = runner(
+        "import json, sys, time; print(json.dumps({'event': 'up'}), file=sys.stderr); time.sleep(600)", seconds=60
+    )
+    up, errors = threading.Event(), []
+
+    def work() -> None:
+        try:
+            made.probe(REQUEST, exported, lambda event: up.set())
+        except Retryable as error:
+            errors.append(error.code)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert up.wait(20)
+    made.close()
+    thread.join(20)
+    assert errors == ["RUN_CRASHED"]
+    with pytest.raises(Retryable, match="RUN_STOPPED"):
+        probe(made)
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        status = Path(f"/proc/{pid}/stat")
+        if status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
