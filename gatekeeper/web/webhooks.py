@@ -184,10 +184,7 @@ def _store(ctx: WebContext, delivery: Delivery, body: bytes, event: Event) -> bo
 
 
 def _remember(uow: UnitOfWork, event: PullRequestChanged) -> None:
-    """Keep the hints for people. An event about a known pull request changes nothing that was read from git."""
-    known = uow.pull(event.repository.id, event.number)
-    if known is not None and known.snapshot is not None:
-        return
+    """Keep what the event says: hints for people, and all there is to know where no API can be asked."""
     uow.remember_pull(
         event.repository.id, event.number, title=event.title, author_id=event.author_id,
         author_login=event.author_login, base_ref=event.base_ref, draft=event.draft, open=event.open,

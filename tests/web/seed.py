@@ -282,7 +282,12 @@ def seed(store: Store) -> None:
         store_verdict(
             uow,
             snapshot(6, "Documentation: fix a typo", "noor"),
-            (result(Check.ISOLATION, summary="no specialised tree touched"), *nothing),
+            (
+                result(Check.ISOLATION, summary="no specialised tree touched").model_copy(
+                    update={"policy": "applicability", "title": "Which pull requests are judged"}
+                ),
+                *nothing,
+            ),
         )
         uow.remember_pull(
             99,

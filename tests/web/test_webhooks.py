@@ -20,6 +20,7 @@ from gatekeeper.domain.jobs import JobKind
 from gatekeeper.github import signatures
 from gatekeeper.github.signatures import check_secrets, sign
 from gatekeeper.store import tables
+from tests.web import seed
 
 Payload = Callable[..., dict[str, Any]]
 GUID = "72d3162e-cc78-11e3-81ab-4c9367dc0958"
@@ -366,7 +367,24 @@ def test_pushes_that_move_no_base_are_ignored(web: Any, changes: dict[str, Any])
     assert web.nothing_happened()
 
 
-def test_hook_stale_order_changes_no_fact_that_was_read_from_git(web: Any, payload: Payload) -> None:
+def test_events_out_of_order_end_in_one_look_at_git(web: Any, payload: Payload) -> None:
     web.deliver("pull_request", payload(head={"sha": "2" * 40}))
-    web.deliver("pull_request", payload(head={"sha": "1" * 40}, action="closed", state="closed"))
-    assert web.count(tables.jobs) == 1  # whichever came last, one look at git says what holds now
+    web.deliver("pull_request", payload(head={"sha": "1" * 40}))
+    assert web.count(tables.jobs) == 1  # whichever came last, one look at git says what the head is
+
+
+def test_a_closed_pull_request_is_noted_also_after_its_snapshot(web: Any, payload: Payload) -> None:
+    seed.seed(web.store)
+    web.deliver("pull_request", payload(number=2, action="closed", state="closed"))
+    with web.store.read() as uow:
+        pull = uow.pull(99, 2)
+    assert pull is not None and not pull.open and pull.verdict is not None
+
+
+def test_a_moved_base_leaves_pulls_alone_that_are_not_judged(web: Any) -> None:
+    seed.seed(web.store)
+    push = {"ref": "refs/heads/main", "after": "2" * 40, "repository": {"id": 99, "full_name": "demo/vllm"}}
+    web.deliver("push", push)
+    with web.store.read() as uow:
+        asked = [number for number in range(1, 8) if uow.job_named(JobKind.INTAKE, f"99:{number}")]
+    assert 6 not in asked and {1, 2, 3, 4, 5, 7} <= set(asked)
