@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from gatekeeper.context import Exported, Progress
 from gatekeeper.domain.documents import Document
-from gatekeeper.domain.errors import Retryable
+from gatekeeper.domain.errors import Rejected, Retryable
 from gatekeeper.domain.race import CodeSource, ProbeRequest, ProbeResult, RaceOrder, RaceResult, TreeSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,13 +59,16 @@ class SubprocessRunner:
         request = order.request
         seconds = self._race_seconds or request.target.longest_race_seconds + GRACE_SECONDS
         data = order.model_dump_json().encode()
-        sources: dict[str, CodeSource] = {"--tree": request.candidate, "--baseline-tree": request.baseline}
-        return self._run(self._race_program, sources, data, RaceResult, seconds, exported, progress)
+        if isinstance(request.baseline, TreeSource):
+            raise Rejected("a baseline is installed code", code="RACE_SOURCE", expected="installed", found="tree")
+        return self._run(self._race_program, request.candidate, data, RaceResult, seconds, exported, progress)
 
     def probe(self, request: ProbeRequest, exported: Exported, progress: Progress) -> ProbeResult:
         """Run a probe; see :class:`gatekeeper.context.Runner`."""
-        data, sources = request.model_dump_json().encode(), {"--tree": request.source}
-        return self._run(self._probe_program, sources, data, ProbeResult, self._probe_seconds, exported, progress)
+        data = request.model_dump_json().encode()
+        return self._run(
+            self._probe_program, request.source, data, ProbeResult, self._probe_seconds, exported, progress
+        )
 
     def close(self) -> None:
         """Kill what is still running; its jobs are tried again elsewhere or later. Nothing can be started afterwards."""
@@ -77,7 +80,7 @@ class SubprocessRunner:
     def _run(
         self,
         program: Sequence[str],
-        sources: Mapping[str, CodeSource],
+        source: CodeSource,
         data: bytes,
         cls: type[R],
         seconds: float,
@@ -86,9 +89,8 @@ class SubprocessRunner:
     ) -> R:
         with contextlib.ExitStack() as stack:
             command = [sys.executable, *program]
-            for option, source in sources.items():
-                if isinstance(source, TreeSource):
-                    command += [option, str(stack.enter_context(exported(source)))]
+            if isinstance(source, TreeSource):
+                command += ["--tree", str(stack.enter_context(exported(source)))]
             answer = self._answer(command, data, seconds, progress)
         try:
             return cls.model_validate_json(answer)
@@ -176,6 +178,8 @@ def _follow(pipe: IO[bytes], progress: Progress, said: deque[str]) -> None:
             if not isinstance(event, dict) or "event" not in event:
                 said.append(text[:500])
                 continue
+            if event["event"] == "error":
+                said.append(text[:500])
             try:
                 progress(event)
             except Exception:

@@ -125,3 +125,9 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_an_error_that_the_worker_names_is_kept_as_the_reason() -> None:
+    event = "{'event': 'error', 'code': 'RACE_TREE', 'message': 'files differ'}"
+    with pytest.raises(Retryable, match="RACE_TREE"):
+        probe(runner(READ + f"print(json.dumps({event}), file=sys.stderr); sys.exit(3)"))
