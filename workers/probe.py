@@ -1,0 +1,282 @@
+"""Probes a directory: ``python -m workers.probe --tree DIR < request.json > result.json``. DIR holds the request's directory.
+
+Two jailed processes answer: one imports the entry point and is asked ``supports()`` for every configuration, one imports the
+modules that a machine without GPU packages has to be able to import. What is gathered inside the candidate's own process can
+be forged by a candidate that expects it; what this half sees for itself (files left in the scratch directory, processes left
+behind, an answer that is late, incomplete or malformed) cannot. No exit status counts: without a complete answer there is a
+fault. A process that never came to the point of touching the candidate is the machine's failure, not the candidate's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import select
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.domain.catalog import JailLevel
+from gatekeeper.domain.errors import GatekeeperError, Retryable
+from gatekeeper.domain.race import ProbeFault, ProbeRequest, ProbeResult
+from workers import probe_wire as wire
+from workers.jail import Bind, Jail, find_jail
+from workers.jailed import Ended
+from workers.sources import code_of
+
+GPU_PACKAGES = ("cutlass", "cuda", "cupy", "triton", "flashinfer", "flydsl", "aiter", "deep_gemm", "flash_attn", "pynvml",
+                "tilelang", "tvm_ffi", "nvidia_cutlass_dsl", "deep_ep", "nvshmem", "pycuda", "numba")  # fmt: skip
+"""Top-level packages that a machine without that vendor's GPU does not have."""
+START_SECONDS = 60.0
+IMPORT_SECONDS = 60.0
+SUPPORTS_SECONDS = 5.0
+CHILD = ("probe_child.py", "probe_effects.py", "probe_wire.py")
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds for each part of a probe."""
+
+    start: float = START_SECONDS
+    imports: float = IMPORT_SECONDS
+    supports: float = SUPPORTS_SECONDS
+
+
+@dataclass
+class Found:
+    """What has been seen so far."""
+
+    entry_point: bool = False
+    answers: list[tuple[int, str]] = field(default_factory=list)
+    faults: list[ProbeFault] = field(default_factory=list)
+
+    def add(self, code: str, where: str, expected: str, found: str) -> None:
+        """Note a fault, once."""
+        fault = ProbeFault(code=code, where=where[:500], expected=expected[:500], found=found[:1000])
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    def take(self, faults: list[wire.Fault]) -> None:
+        """Note the faults that the jailed half told of; a code of its own making is one more fault."""
+        for code, where, expected, found in faults:
+            known = code.startswith(("EFF_", "SCOPE_")) and code.replace("_", "").isascii() and code.isupper()
+            self.add(code if known and code.replace("_", "").isalpha() else "PROBE_ANSWER", where, expected, found)
+
+
+def probe(request: ProbeRequest, tree: Path, *, minimum: JailLevel = JailLevel.PROCESS,
+          timeouts: Timeouts | None = None, jail: Jail | None = None) -> ProbeResult:  # fmt: skip
+    """Probe the directory that lies in ``tree`` and return what was found.
+
+    Raises:
+        Retryable: if no jail works here, the files are not those of the request, or a process could not be started.
+        Rejected: if the request names a problem that this installation does not have.
+    """
+    started = time.monotonic()
+    jail = jail or find_jail(minimum)
+    timeouts = timeouts or Timeouts()
+    code_of(request.source, tree)  # proves the tree id
+    found = Found()
+    with _stage(request, tree) as (code, scratch):
+        _supports(request, jail, code, scratch, timeouts, found)
+        if request.platform_modules:
+            _platform(request, jail, code, scratch, timeouts, found)
+        _files(code, scratch, found)
+    served = len(request.advertised)
+    complete = len(found.answers) == served + len(request.refused)
+    answers = found.answers if complete else []
+    _raised(request, answers, found)
+    return ProbeResult(
+        jail=jail.level,
+        entry_point_found=found.entry_point,
+        faults=tuple(found.faults),
+        supported=tuple(kind == wire.SERVES for kind, _ in answers[:served]),
+        declined=tuple(reason for _, reason in answers[:served]),
+        refused=tuple(reason if kind == wire.DECLINES else "" for kind, reason in answers[served:]),
+        seconds=time.monotonic() - started,
+    )
+
+
+def facts_of(request: ProbeRequest) -> dict[str, Any]:
+    """Return the facts of the request's problem; empty where it names none."""
+    if request.model is None:
+        return {}
+    module, name = request.model.split(":")
+    return dict(getattr(importlib.import_module(module), name)(request.problem).facts)
+
+
+@contextmanager
+def _stage(request: ProbeRequest, tree: Path) -> Iterator[tuple[Path, Path]]:
+    """Copy the tree to where any user id may read it, beside an empty scratch directory that any may write."""
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-probe-") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        code, scratch, runner = place / "tree", place / "scratch", place / "runner"
+        shutil.copytree(tree / request.source.directory, code / request.source.directory)
+        runner.mkdir()
+        for name in CHILD:
+            shutil.copyfile(HERE / name, runner / name)
+        for path in (code, runner, *code.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        scratch.mkdir()
+        scratch.chmod(0o777)
+        yield code, scratch
+
+
+def _supports(request: ProbeRequest, jail: Jail, code: Path, scratch: Path, timeouts: Timeouts, found: Found) -> None:
+    shapes = [configuration.model_dump(mode="json") for configuration in (*request.advertised, *request.refused)]
+    order = {"phase": "supports", "entry_point": request.source.entry_point, "guard": request.guard,
+             "facts": facts_of(request), "shapes": shapes}  # fmt: skip
+    with _Child(jail, code, scratch, order, timeouts.start) as child:
+        try:
+            found.entry_point, faults = wire.Reader(child.frame(wire.IMPORTED, timeouts.imports)).imported()
+            found.take(faults)
+            found.answers, faults = wire.Reader(child.frame(wire.ANSWERS, timeouts.supports)).answers(
+                len(shapes) if found.entry_point else 0
+            )
+            found.take(faults)
+        except (wire.Malformed, _NoAnswer) as error:
+            found.add("SCOPE_SUPPORTS" if found.entry_point else "SCOPE_ENTRY_POINT", request.source.entry_point,
+                      "a complete answer of the import and of supports()", f"{error}; {child.epitaph()}")  # fmt: skip
+    _left(child.ended, found)
+
+
+def _platform(request: ProbeRequest, jail: Jail, code: Path, scratch: Path, timeouts: Timeouts, found: Found) -> None:
+    order = {"phase": "platform", "modules": request.platform_modules, "absent": GPU_PACKAGES}
+    with _Child(jail, code, scratch, order, timeouts.start) as child:
+        try:
+            found.take(wire.Reader(child.frame(wire.PLATFORM, timeouts.imports)).platform())
+        except (wire.Malformed, _NoAnswer) as error:
+            found.add("SCOPE_PLATFORM", ", ".join(request.platform_modules), "imports without the GPU packages",
+                      f"{error}; {child.epitaph()}")  # fmt: skip
+    _left(child.ended, found)
+
+
+def _raised(request: ProbeRequest, answers: list[tuple[int, str]], found: Found) -> None:
+    for (kind, reason), shape in zip(answers, (*request.advertised, *request.refused), strict=False):
+        if kind == wire.RAISED:
+            found.add("SCOPE_SUPPORTS", shape.label, "an answer: None or a reason", reason)
+        elif kind == wire.DECLINES and not reason.strip():
+            found.add("SCOPE_SUPPORTS", shape.label, "a reason", "an empty text")
+
+
+def _left(ended: Ended | None, found: Found) -> None:
+    if ended is not None and ended.leftovers:
+        found.add("EFF_BACKGROUND_WORK", "processes", "none left", f"{ended.leftovers} left")
+
+
+def _files(code: Path, scratch: Path, found: Found) -> None:
+    del code  # bound read-only or owned by another user; the request's tree id was proved before it was copied
+    for path in sorted(scratch.rglob("*"))[:20]:
+        found.add("EFF_FILES", path.relative_to(scratch).as_posix(), "no file is written at import", "a file")
+
+
+class _NoAnswer(Exception):
+    """The jailed half did not answer."""
+
+
+class _Child:
+    """One jailed process with the pipe that it answers on."""
+
+    def __init__(self, jail: Jail, code: Path, scratch: Path, order: dict[str, Any], start: float) -> None:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        runner = Bind(code.parent / "runner", "/runner/probe")
+        tree, writable = Bind(code, "/tree"), Bind(scratch, "/scratch", writable=True)
+        inside = jail.inside(writable)
+        file = code.parent / "runner" / "order.json"
+        file.write_text(json.dumps({**order, "channel": write, "root": jail.inside(tree)}), encoding="utf-8")
+        file.chmod(0o644)
+        argv = [jail.python, "-I", "-P", "-B", "--check-hash-based-pycs", "always",
+                jail.inside(runner, "probe_child.py"), jail.inside(runner, "order.json")]  # fmt: skip
+        environment = {"HOME": inside, "TMPDIR": inside, "PYTHONDONTWRITEBYTECODE": "1"}
+        self.ended: Ended | None = None
+        self._log = os.memfd_create("log", os.MFD_CLOEXEC)
+        try:
+            self._process = jail.start(
+                argv, binds=(runner, tree, writable), pass_fds=(write,), environment=environment, log=self._log
+            )
+        finally:
+            os.close(write)
+        try:
+            self.frame(wire.HELLO, start)
+        except (wire.Malformed, _NoAnswer) as error:
+            ended = self._process.kill()
+            log = self._printed()
+            self._close()
+            raise Retryable(
+                "the probe's process did not start", code="PROBE_START", expected="a greeting before foreign code",
+                found=f"{error}; {ended.how.value} {ended.status}: {log}",
+            ) from error  # fmt: skip
+
+    def __enter__(self) -> _Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.ended is None:
+            self.ended = self._process.finish(1.0)
+        self._close()
+
+    def frame(self, kind: int, timeout: float) -> bytes:
+        """Return the payload of the next frame, which has to be of this kind."""
+        deadline = time.monotonic() + timeout
+        found, length = wire.HEADER.unpack(self._exactly(wire.HEADER.size, deadline))
+        if found != kind or length > wire.LARGEST:
+            raise wire.Malformed(f"expected a frame of kind {kind}; found kind {found} with {length} bytes")
+        return self._exactly(length, deadline)
+
+    def epitaph(self) -> str:
+        """Return how the process ended: for display, never for a decision."""
+        self.ended = self.ended or self._process.finish(0.5)
+        return f"the process {self.ended.how.value} ({self.ended.status}); it printed: {self._printed()!r}"
+
+    def _printed(self) -> str:
+        size = os.fstat(self._log).st_size
+        return os.pread(self._log, 300, max(0, size - 300)).decode("utf-8", "replace").strip()
+
+    def _exactly(self, count: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._read], [], [], left)[0]:
+                raise _NoAnswer("no answer in time")
+            part = os.read(self._read, min(count - len(data), 1 << 16))
+            if not part:
+                raise _NoAnswer("the answer was broken off")
+            data += part
+        return bytes(data)
+
+    def _close(self) -> None:
+        os.close(self._read)
+        os.close(self._log)
+
+
+def main() -> int:
+    """Read a request from standard input, write the result to standard output; 75 asks for another try later."""
+    parser = argparse.ArgumentParser(prog="python -m workers.probe", description="Probe one directory in a jail.")
+    parser.add_argument("--tree", type=Path, required=True, help="directory that holds the request's directory")
+    parser.add_argument("--minimum-jail", type=JailLevel, default=JailLevel.PROCESS)
+    arguments = parser.parse_args()
+    try:
+        request = ProbeRequest.model_validate_json(sys.stdin.buffer.read())
+        result = probe(request, arguments.tree, minimum=arguments.minimum_jail)
+    except Retryable as error:
+        sys.stderr.write(f"{error}\n")
+        return 75
+    except (GatekeeperError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(result.model_dump_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
