@@ -25,7 +25,7 @@ def contests(subject: PolicyInput, rules: RaceRules) -> tuple[Contest, ...] | No
     A directory without a readable manifest has no contest: the scope check fails it, and nothing can be raced. The same holds
     for a merge that conflicts.
     """
-    from gatekeeper.domain.advertised import race_request
+    from gatekeeper.domain.requests import race_request
     from gatekeeper.domain.zones import fast_track
 
     subject.configuration.demand_sound()
@@ -36,7 +36,7 @@ def contests(subject: PolicyInput, rules: RaceRules) -> tuple[Contest, ...] | No
     for directory in touched.directories if subject.merged is not None else ():
         assert subject.merged is not None
         manifest, _ = manifests.load(subject.merged, f"{directory}/{MANIFEST_NAME}")
-        if manifest is None:
+        if manifest is None or manifest.problem not in subject.catalog.models:
             continue
         names = [scope.name for scope in manifest.targets if scope.name in subject.catalog.targets]
         found.append(Contest(manifest, tuple(race_request(subject, manifest, name, rules) for name in names)))

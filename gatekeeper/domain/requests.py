@@ -6,8 +6,9 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from gatekeeper.domain.advertised import EnumerationRules, Scope, advertised, guard_pool
-from gatekeeper.domain.catalog import HardwareTarget, ModelUnderTest
+from gatekeeper.domain.catalog import ModelUnderTest
 from gatekeeper.domain.configuration import Configuration
+from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.manifest import Manifest
 from gatekeeper.domain.outside import refused
 from gatekeeper.domain.race import InstalledSource, ProbeRequest, RaceRequest, RaceRules, TreeSource
@@ -34,30 +35,31 @@ def tree_source(input: PolicyInput, tree: str, manifest: Manifest) -> TreeSource
 
 
 def race_request(
-    input: PolicyInput,
-    tree: str,
-    manifest: Manifest,
-    target: HardwareTarget,
-    model: ModelUnderTest,
-    rules: RaceRules,
-    enumeration: EnumerationRules | None = None,
+    input: PolicyInput, manifest: Manifest, target: str, rules: RaceRules, enumeration: EnumerationRules | None = None
 ) -> RaceRequest:
-    """Return the race of a manifest's implementation against the stock baseline on one of its targets.
+    """Return the race of a manifest's implementation in the merge result against the stock baseline on one target.
 
     Raises:
-        KeyError: if the manifest does not name the target.
+        KeyError: if the manifest or the catalogue does not name the target, or the catalogue not the model under test.
+        Rejected: if there is no merge result, or no such directory in it.
     """
+    tree = directory_tree(input.merged, manifest.directory) if input.merged is not None else None
+    if tree is None:
+        raise Rejected(
+            "there is nothing to race", code="RACE_SOURCE", expected=manifest.directory, found="no such tree"
+        )
+    model = input.catalog.models[manifest.problem]
     policy_set = input.snapshot.key.policy_set
     return RaceRequest(
         model=model.name,
         problem=model.default_problem,
         suite=model.suite,
-        target=target,
+        target=input.catalog.targets[target],
         candidate=tree_source(input, tree, manifest),
         baseline=InstalledSource(entry_point=model.baseline),
-        configurations=advertised(manifest, target.name, policy_set, enumeration).configurations,
-        refused=refused(manifest, target.name, policy_set),
-        guard_pool=guard_pool(manifest, target.name, policy_set, enumeration),
+        configurations=advertised(manifest, target, policy_set, enumeration).configurations,
+        refused=refused(manifest, target, policy_set),
+        guard_pool=guard_pool(manifest, target, policy_set, enumeration),
         rules=rules,
     )
 

@@ -1,0 +1,111 @@
+"""The specialised directories that a pull request touches, with what their manifests say."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gatekeeper.domain.globs import covers, matched_directory
+from gatekeeper.domain.manifest import MANIFEST_NAME, Manifest, load
+from gatekeeper.domain.policy import Finding
+from gatekeeper.domain.requests import directory_tree, module_of
+
+if TYPE_CHECKING:
+    from gatekeeper.domain.policy import PolicyInput
+    from gatekeeper.domain.repository import ModelRules
+    from gatekeeper.domain.source import SourceTree
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One touched directory. ``tree`` is what would be merged, or the head where the merge conflicts."""
+
+    directory: str
+    tree: SourceTree
+    manifest: Manifest | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def path(self) -> str:
+        """Path of the manifest, whether it is there or not."""
+        return posixpath.join(self.directory, MANIFEST_NAME)
+
+    @property
+    def tree_id(self) -> str | None:
+        """Object id of the directory's tree, None where the directory is gone."""
+        return directory_tree(self.tree, self.directory)
+
+
+def declared(input: PolicyInput) -> tuple[Declared, ...] | None:
+    """Return the touched directories that still exist; None where the pull request touches none."""
+    from gatekeeper.domain.zones import fast_track
+
+    input.configuration.demand_sound()
+    touched = fast_track(input)
+    if touched is None:
+        return None
+    tree = input.merged or input.head
+    return tuple(
+        declare(tree, directory) for directory in touched.directories if directory_tree(tree, directory) is not None
+    )
+
+
+def declare(tree: SourceTree, directory: str) -> Declared:
+    """Read one directory's manifest."""
+    manifest, findings = load(tree, posixpath.join(directory, MANIFEST_NAME))
+    return Declared(directory, tree, manifest, tuple(findings))
+
+
+def touched_hooks(input: PolicyInput, directory: str) -> tuple[str, ...]:
+    """Return the changed files that the policy lists as hooks of the model that ``directory`` belongs to, sorted."""
+    changed = {change.path for comparison in input.snapshot.proposed for change in comparison.changes}
+    if input.snapshot.merged is not None:
+        changed |= {change.path for change in input.snapshot.merged.changes}
+    found = set()
+    for model in input.configuration.models:
+        root = matched_directory(model.root, directory)
+        if root is not None:
+            found |= {path for path in changed if _is_hook(path, root, model)}
+    return tuple(sorted(found))
+
+
+def _is_hook(path: str, root: str, model: ModelRules) -> bool:
+    below = path.removeprefix(root + "/")
+    if below == path or any(covers(pattern, below) for pattern in model.free):
+        return False
+    return any(covers(pattern, below) for pattern in model.hooks)
+
+
+def outside_imports(tree: SourceTree, directory: str) -> tuple[str, ...]:
+    """Return the modules of ``directory`` that Python files outside it import by name, sorted.
+
+    A byte search first, then only the files found are parsed. A file that does not parse imports nothing.
+    """
+    package = directory.replace("/", ".")
+    inside = {module_of(entry.path): entry for entry in tree.walk(directory) if entry.path.endswith(".py")}
+    found: set[str] = set()
+    for path in tree.grep(posixpath.basename(directory).encode()):
+        if not path.startswith(directory + "/"):
+            found |= {name for name in _imported(tree.read(path), path) if name in inside}
+    return tuple(sorted(name for name in found if name == package or name.startswith(package + ".")))
+
+
+def _imported(source: bytes, path: str) -> set[str]:
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = posixpath.dirname(path).split("/")
+                base = ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
+            names.add(base)
+            names.update(f"{base}.{alias.name}" for alias in node.names)
+    return names
