@@ -6,6 +6,7 @@ each of its statements is checked by some policy. The schema is closed; every er
 
 from __future__ import annotations
 
+import json
 import posixpath
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -274,3 +275,10 @@ def _from_problem(problem: TomlProblem, path: str) -> Finding:
     message = _MESSAGES[problem.kind] + (f": `{problem.keys}`" if problem.keys else "")
     kind = {"missing": "KEY_MISSING", "unknown": "KEY_UNKNOWN"}.get(problem.kind, problem.kind.upper())
     return manifest_finding(kind, message, problem.expected, problem.found, path, problem.line)
+
+
+def published_schema() -> str:
+    """Return the JSON Schema of ``fast_track.toml`` (draft 2020-12), as ``docs/fast_track.schema.json`` holds it."""
+    schema = Manifest.model_json_schema(by_alias=True)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "fast_track.toml"}
+    return json.dumps({**schema, **head}, indent=2, sort_keys=True) + "\n"
