@@ -94,7 +94,9 @@ class RepositoryConfiguration(Document):
         seen: set[tuple[str, str]] = set()
         for model in models:
             if (model.name, model.vendor) in seen:
-                raise ValueError(f"expected one table per model and vendor; found {model.name!r}, {model.vendor!r} twice")
+                raise ValueError(
+                    f"expected one table per model and vendor; found {model.name!r}, {model.vendor!r} twice"
+                )
             seen.add((model.name, model.vendor))
         return models
 
@@ -143,7 +145,10 @@ def _validated(table: dict[str, Any], text: str, source: str) -> RepositoryConfi
     values = dict(table)
     if "schema" not in values:
         raise ConfigurationError(
-            f"{source} does not say which schema it follows", code="CONFIG_VALUE", expected="schema = 1", found="no such key"
+            f"{source} does not say which schema it follows",
+            code="CONFIG_VALUE",
+            expected="schema = 1",
+            found="no such key",
         )
     values["schema_version"] = values.pop("schema")
     try:
@@ -219,3 +224,15 @@ def _faulty(error: ConfigurationError) -> RepositoryConfiguration:
     return RepositoryConfiguration(
         fault=Fault(code=error.code, message=error.message, expected=error.expected, found=error.found)
     )
+
+
+def unknown_policy_set(rules: RepositoryConfiguration, known: list[str]) -> RepositoryConfiguration:
+    """Return a configuration that decides nothing, because it names a policy set that this installation does not have."""
+    if rules.fault is not None:
+        return rules
+    return _faulty(
+        ConfigurationError(
+            f"{CONFIGURATION_PATH} names a policy set that is not installed here",
+            code="CONFIG_POLICY_SET", expected="one of " + ", ".join(known), found=rules.policy_set,
+        )
+    )  # fmt: skip
