@@ -98,15 +98,20 @@ class Cgroup:
             TimeoutError: if a task is still there after ``timeout`` seconds (it hangs in the kernel).
         """
         deadline = time.monotonic() + timeout
-        while self.processes():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"tasks {self.processes()} of {self.unified.name} do not end")
-            time.sleep(0.001)
+        waiting = [self.unified, *self.limits]
+        while waiting:
+            try:
+                waiting[0].rmdir()
+                waiting.pop(0)
+            except FileNotFoundError:
+                waiting.pop(0)
+            except OSError as error:
+                # Busy until the last thread is gone, which is a little later than the list of processes is empty.
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"tasks {self.processes()} of {self.unified.name} do not end") from error
+                time.sleep(0.001)
         os.close(self._freeze)
         os.close(self._events)
-        for group in (self.unified, *self.limits):
-            with contextlib.suppress(FileNotFoundError):
-                group.rmdir()
 
 
 def own_groups() -> dict[str, Path]:

@@ -31,8 +31,8 @@ def cores() -> Cores:
     """Return the arms' core and the harness's core: the last and the first one that this process may use."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
-        return Cores(tuple(usable), None)
-    return Cores((usable[-1],), (usable[0],))
+        return Cores(tuple(usable), None, tuple(usable))
+    return Cores((usable[-1],), (usable[0],), tuple(usable))
 
 
 def environment(target: HardwareTarget, jail: Jail, started: datetime, ended: datetime) -> RaceEnvironment:

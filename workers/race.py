@@ -25,7 +25,7 @@ from gatekeeper.domain.errors import GatekeeperError, Retryable
 from gatekeeper.domain.race import RaceOrder, RaceResult
 from workers import cgroups
 from workers.environment import cores
-from workers.jail import Jail, find_jail, process_jail
+from workers.jail import Jail, Limits, find_jail, process_jail
 from workers.launch import PR_SET_PDEATHSIG
 from workers.loop.blocks import Course
 from workers.models import MODELS, load_model
@@ -56,6 +56,7 @@ def race(
     request = order.request
     jail = jail or find_jail(request.target.minimum_jail)
     model = load_model(request.model, request.problem, models)
+    usable = cores()
     runner = Runner()
     try:
         course = Course(
@@ -64,7 +65,8 @@ def race(
             candidate=code_of(request.candidate, tree, root),
             jail=jail,
             runner=runner,
-            cores=cores(),
+            cores=usable,
+            limits=Limits(cpus=usable.starting),
         )
         if course.cores.harness:
             os.sched_setaffinity(0, course.cores.harness)

@@ -28,6 +28,7 @@ CHAIN_STEPS = 32
 CHAIN_ROWS = 16
 """Rows that the chains of a configuration bring together, at least: an end state of one row alone is too small a sample for a
 factor of 1.5. At least two chains."""
+CHAIN_PLAN = Plan(0, False, Arm.BASELINE)
 Progress = Callable[[dict[str, Any]], None]
 _random = random.SystemRandom()
 
@@ -67,8 +68,15 @@ class Session:
         """Run the race and return its result; whatever an arm does ends in a result."""
         try:
             self._check_problem()
-            self._ask_supports()
-            self._correctness()
+            # The pair of the correctness pass starts up while the candidate is asked what it serves.
+            sides = self._start(CHAIN_PLAN, perturb=True)
+            try:
+                self._ask_supports()
+            except BaseException:
+                for side in sides.values():
+                    side.close()
+                raise
+            self._correctness(sides)
             self._race()
         except Stop as stop:
             if stop.fault is not None:
@@ -105,11 +113,9 @@ class Session:
         if any(not a.declined and a.asked_as == "refused" for a in self._supports):
             raise Stop(RaceStatus.STOPPED, RaceOutcome.WRONG)
 
-    def _correctness(self) -> None:
+    def _correctness(self, sides: dict[Arm, Side]) -> None:
         """Run the untimed chain: one pair of processes, every configuration, one seed for each regime, all of it followed."""
-        plan = Plan(0, False, Arm.BASELINE)
         pairs: list[tuple[int, Pair]] = []
-        sides = self._start(plan, perturb=True)
         steps = min([CHAIN_STEPS, *(c.context for c in self._all)])
 
         def chains(block: BlockRun) -> None:
@@ -121,7 +127,7 @@ class Session:
                     base, cand = (block.shot(arm, number, seed, steps) for arm in Arm)
                     pairs.append((number, Pair(base, cand)))
 
-        self._in_block(plan, sides, chains)
+        self._in_block(CHAIN_PLAN, sides, chains)
         proved: set[int] = set()
         for number, pair in pairs:
             self._records[number].check(pair, "chain", prove=number not in proved)

@@ -53,6 +53,8 @@ class Cores:
 
     arms: tuple[int, ...] | None
     harness: tuple[int, ...] | None
+    starting: tuple[int, ...] | None = None
+    """Where processes start up, before they are timed: all cores, so that a pair starts side by side."""
 
 
 @dataclass(frozen=True)
