@@ -17,7 +17,7 @@ from gatekeeper.domain.sequential import next_look
 from workers.environment import environment
 from workers.judge import blame
 from workers.loop.blocks import ArmFault, BlockRun, Course, Pair, Plan
-from workers.loop.runs import Interference, new_seed
+from workers.loop.runs import Interference
 from workers.models import shape_of
 from workers.protocol import ArmFailed
 from workers.records import Records
@@ -25,7 +25,7 @@ from workers.side import Side
 
 CHAIN_STEPS = 32
 """Steps of an untimed correctness chain; fewer where the context is shorter."""
-CHAIN_ROWS = 16
+CHAIN_ROWS = 8
 """Rows that the chains of a configuration bring together, at least: an end state of one row alone is too small a sample for a
 factor of 1.5. At least two chains."""
 CHAIN_PLAN = Plan(0, False, Arm.BASELINE)
@@ -123,8 +123,8 @@ class Session:
             for number, record in enumerate(self._records):
                 record.stages = {arm: sides[arm].stages[number] for arm in Arm}
                 for _ in range(max(2, -(-CHAIN_ROWS // self._all[number].rows))):
-                    seed = new_seed()
-                    base, cand = (block.shot(arm, number, seed, steps) for arm in Arm)
+                    data = block.draw(number, steps)
+                    base, cand = (block.shot(arm, number, data) for arm in Arm)
                     pairs.append((number, Pair(base, cand)))
 
         self._in_block(CHAIN_PLAN, sides, chains)
@@ -144,8 +144,7 @@ class Session:
             units.insert(_random.randrange(len(units) + 1), (pair, True))
         advertised = range(len(self._request.configurations))
         everything = range(len(self._all))
-        for pair, control in units:
-            self._unit(pair, advertised if control else everything, control=control)
+        self._units([(pair, advertised if control else everything, control) for pair, control in units])
         while True:
             configurations = [r.record() for r in self._records[: len(advertised)]]
             guards = [r.record() for r in self._records[len(advertised) :]]
@@ -156,19 +155,31 @@ class Session:
                 return
             live = [n for n in advertised if self._all[n].label in decision.undecided]
             have = len(self._records[live[0]].blocks) // 2
-            for pair in range(have, decision.next_look // 2):
-                self._unit(pair, live, control=False)
+            self._units([(pair, live, False) for pair in range(have, decision.next_look // 2)])
 
-    def _unit(self, pair: int, numbers: Sequence[int], *, control: bool) -> None:
-        for plan in Plan.unit(pair, control=control):
-            self._block(plan, numbers)
-            self._blocks_done += 1
-            self._progress({"event": "block", "done": self._blocks_done, "pair": pair, "control": control})
-            self._stop_if_wrong()
+    def _units(self, units: Sequence[tuple[int, Sequence[int], bool]]) -> None:
+        """Run units of (pair, configurations, control). The next pair of processes starts while the oracle is at work."""
+        blocks = [(plan, numbers) for pair, numbers, control in units for plan in Plan.unit(pair, control=control)]
+        sides = self._start(blocks[0][0])
+        for index, (plan, numbers) in enumerate(blocks):
+            chosen = self._block(plan, sides, numbers)
+            sides = self._start(blocks[index + 1][0]) if index + 1 < len(blocks) else {}
+            try:
+                for number, pair in chosen:
+                    self._records[number].follow(pair, "timed")
+                self._blocks_done += 1
+                self._progress(
+                    {"event": "block", "done": self._blocks_done, "pair": plan.pair, "control": plan.control}
+                )
+                self._stop_if_wrong()
+            except BaseException:
+                for side in sides.values():
+                    side.close()
+                raise
 
-    def _block(self, plan: Plan, numbers: Sequence[int]) -> None:
+    def _block(self, plan: Plan, sides: dict[Arm, Side], numbers: Sequence[int]) -> list[tuple[int, Pair]]:
+        """Time one block; return the pairs of runs that were drawn for the oracle."""
         chosen: list[tuple[int, Pair]] = []
-        sides = self._start(plan)
 
         def keep(number: int, pair: Pair) -> None:
             self._records[number].inspect(pair, control=plan.control)
@@ -184,8 +195,7 @@ class Session:
                 self._records[numbers[index]].add(measured, control=plan.control)
 
         self._in_block(plan, sides, timed)
-        for number, pair in chosen:
-            self._records[number].follow(pair, "timed")
+        return chosen
 
     def _start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
         if time.monotonic() > self._deadline:

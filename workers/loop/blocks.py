@@ -12,7 +12,7 @@ from gatekeeper.domain.samples import Arm, Block, Group, Run
 from kernels_under_test.contract import Shape
 from workers.jail import Jail, Limits
 from workers.jailed import Ended
-from workers.loop.runs import Snapshot, Weights, new_seed, run
+from workers.loop.runs import Data, Snapshot, Weights, new_seed, run
 from workers.models import Model
 from workers.protocol import ArmFailed
 from workers.side import Runner, Side
@@ -132,23 +132,23 @@ class BlockRun:
         for arm in order:
             self.sides[arm].process.freeze()
 
-    def shot(self, arm: Arm, number: int, seed: int, steps: int, regime: str = "normal") -> Snapshot:
+    def draw(self, number: int, steps: int) -> Data:
+        """Return the data of one new seed at a configuration, for both arms."""
+        return self._weights[number].draw(new_seed(), steps)
+
+    def shot(self, arm: Arm, number: int, data: Data) -> Snapshot:
         """Time one run. Raises ArmFault or Interference."""
-        weights = self._weights[number]
         other = self.sides[Arm.BASELINE if arm is Arm.CANDIDATE else Arm.CANDIDATE]
         with guarded(self.sides[arm]):
-            data = weights.draw(seed, steps, regime)
-            return run(self.sides[arm], other, number, weights, data, self.course.cores.arms)
+            return run(self.sides[arm], other, number, self._weights[number], data, self.course.cores.arms)
 
     def group(self, number: int, low: int, keep: Callable[[Pair], None]) -> Group:
         """Run one ABBA or BAAB group of two seeds, n random in [low, 2 low], and hand both pairs of snapshots to ``keep``."""
         order = _random.choice(("ABBA", "BAAB"))
-        seeds = [new_seed() for _ in range(2)]
-        lengths = [low + secrets.randbelow(low + 1) for _ in range(2)]
+        data = [self.draw(number, low + secrets.randbelow(low + 1)) for _ in range(2)]
         shots: list[Snapshot] = []
         for place, letter in enumerate(order):
-            which = place // 2
-            shots.append(self.shot(LETTERS[letter], number, seeds[which], lengths[which]))
+            shots.append(self.shot(LETTERS[letter], number, data[place // 2]))
             if place % 2:
                 keep(Pair(*sorted(shots[-2:], key=lambda shot: shot.arm is Arm.CANDIDATE)))
         runs = tuple(
@@ -163,7 +163,7 @@ class BlockRun:
         blocks: dict[int, Block] = {}
         for number in _random.sample(list(numbers), len(numbers)):
             for arm in _random.sample(list(Arm), 2):
-                self.shot(arm, number, new_seed(), low)
+                self.shot(arm, number, self.draw(number, low))
             done = tuple(self.group(number, low, lambda pair, n=number: keep(n, pair)) for _ in range(groups))  # type: ignore[misc]
             blocks[number] = Block(
                 pair=self.plan.pair,
