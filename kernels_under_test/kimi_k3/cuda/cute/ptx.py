@@ -1,0 +1,296 @@
+"""Instructions that CuTe DSL has no function for, as inline PTX; all build for sm_90a, sm_100a and sm_103a.
+
+``pure`` instructions may be merged and moved by the compiler; everything that touches memory keeps its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64, Uint32, const_expr, range_constexpr
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T, dsl_user_op
+
+WORDS = (Uint32,) * 4
+
+
+def emit(text: str, cons: str, args: list[Any], res: Any, pure: bool, loc: Any, ip: Any) -> Any:
+    """One asm statement; ``res`` is None, a type, or a tuple of types."""
+    ops = [a.ir_value(loc=loc, ip=ip) for a in args]
+    several = isinstance(res, tuple)
+    kind = llvm.StructType.get_literal([r.mlir_type for r in res]) if several else res.mlir_type if res else None
+    value = llvm.inline_asm(
+        kind,
+        ops,
+        text,
+        cons,
+        has_side_effects=not pure,
+        is_align_stack=False,
+        asm_dialect=llvm.AsmDialect.AD_ATT,
+        loc=loc,
+        ip=ip,
+    )
+    if several:
+        return tuple(r(llvm.extractvalue(r.mlir_type, value, [i], loc=loc, ip=ip)) for i, r in enumerate(res))
+    return res(value) if res else None
+
+
+def addr(pointer: Any) -> Any:
+    """64-bit global address."""
+    return Int64(pointer.toint())
+
+
+def saddr(pointer: Any) -> Any:
+    """32-bit shared address."""
+    return Int32(pointer.toint())
+
+
+FORMS = {
+    "plain": "ld.global.v4.b32",
+    "stream": "ld.global.nc.L1::no_allocate.v4.b32",
+    "once": "ld.global.cs.v4.b32",
+}
+
+
+@dsl_user_op
+def load16(p, form="stream", *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Four words from global memory."""
+    return emit(f"{FORMS[form]} {{$0,$1,$2,$3}}, [$4];", "=r,=r,=r,=r,l", [Int64(p)], WORDS, False, loc, ip)
+
+
+@dsl_user_op
+def load8(p, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Two read-only words from global memory."""
+    return emit(
+        "ld.global.nc.L1::no_allocate.v2.b32 {$0,$1}, [$2];", "=r,=r,l", [Int64(p)], (Uint32, Uint32), False, loc, ip
+    )
+
+
+@dsl_user_op
+def load8_plain(p, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Two words that an earlier launch may have written."""
+    return emit("ld.global.v2.b32 {$0,$1}, [$2];", "=r,=r,l", [Int64(p)], (Uint32, Uint32), False, loc, ip)
+
+
+@dsl_user_op
+def store16(p, a, b, c, d, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Four words to global memory."""
+    args = [Int64(p), Uint32(a), Uint32(b), Uint32(c), Uint32(d)]
+    return emit("st.global.v4.b32 [$0], {$1,$2,$3,$4};", "l,r,r,r,r,~{memory}", args, None, False, loc, ip)
+
+
+@dsl_user_op
+def store16_once(p, a, b, c, d, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Four words to global memory that no later kernel of this layer reads."""
+    args = [Int64(p), Uint32(a), Uint32(b), Uint32(c), Uint32(d)]
+    return emit("st.global.cs.v4.b32 [$0], {$1,$2,$3,$4};", "l,r,r,r,r,~{memory}", args, None, False, loc, ip)
+
+
+@dsl_user_op
+def store8(p, a, b, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Two words to global memory."""
+    args = [Int64(p), Uint32(a), Uint32(b)]
+    return emit("st.global.v2.b32 [$0], {$1,$2};", "l,r,r,~{memory}", args, None, False, loc, ip)
+
+
+@dsl_user_op
+def store4(p, a, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """One word to global memory."""
+    return emit("st.global.b32 [$0], $1;", "l,r,~{memory}", [Int64(p), Uint32(a)], None, False, loc, ip)
+
+
+@dsl_user_op
+def shared16(p, offset=0, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Four words from shared memory; the offset is a constant."""
+    text = f"ld.shared.v4.b32 {{$0,$1,$2,$3}}, [$4+{offset}];"
+    return emit(text, "=r,=r,=r,=r,r", [Int32(p)], WORDS, False, loc, ip)
+
+
+@dsl_user_op
+def as_float(bits, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """The float with these bits."""
+    return Float32(llvm.bitcast(T.f32(), Uint32(bits).ir_value(loc=loc, ip=ip), loc=loc, ip=ip))
+
+
+@dsl_user_op
+def as_bits(x, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """The bits of a float."""
+    return Uint32(llvm.bitcast(T.i32(), Float32(x).ir_value(loc=loc, ip=ip), loc=loc, ip=ip))
+
+
+def low(word: Any) -> Any:
+    """The bf16 in the low half, as float."""
+    return as_float(word << 16)
+
+
+def high(word: Any) -> Any:
+    """The bf16 in the high half, as float."""
+    return as_float(word & 0xFFFF0000)
+
+
+def floats(words: Any) -> list[Any]:
+    """All bf16 values of some words, in memory order."""
+    return [half(w) for w in words for half in (low, high)]
+
+
+@dsl_user_op
+def fma(a, b, c, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """a b + c in fp32."""
+    return emit("fma.rn.f32 $0,$1,$2,$3;", "=f,f,f,f", [Float32(a), Float32(b), Float32(c)], Float32, True, loc, ip)
+
+
+@dsl_user_op
+def pack(lo, hi, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Two floats rounded to bf16 in one word."""
+    return emit("cvt.rn.bf16x2.f32 $0,$2,$1;", "=r,f,f", [Float32(lo), Float32(hi)], Uint32, True, loc, ip)
+
+
+def rounded(x: Any) -> Any:
+    """A float rounded to bf16, as float."""
+    return low(pack(x, x))
+
+
+@dsl_user_op
+def multiply_pairs(a, b, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Two bf16 products at once."""
+    return emit("mul.rn.bf16x2 $0,$1,$2;", "=r,r,r", [Uint32(a), Uint32(b)], Uint32, True, loc, ip)
+
+
+@dsl_user_op
+def select_or(a, b, c, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """(a & b) | c in one instruction."""
+    args = [Uint32(a), Uint32(b), Uint32(c)]
+    return emit("lop3.b32 $0,$1,$2,$3,0xEA;", "=r,r,r,r", args, Uint32, True, loc, ip)
+
+
+@dsl_user_op
+def mma(a, b, c, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """D = A (16 x 16, rows) B (16 x 8, columns) + C: bf16 in, fp32 sums, one warp."""
+    text = (
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
+    )
+    return emit(text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", [*a, *b, *c], (Float32,) * 4, True, loc, ip)
+
+
+@dsl_user_op
+def matrices4(p, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Four 8 x 8 matrices from shared memory, one row address a lane."""
+    text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0,$1,$2,$3},[$4];"
+    return emit(text, "=r,=r,=r,=r,r", [Int32(p)], WORDS, False, loc, ip)
+
+
+@dsl_user_op
+def matrices2(p, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Two 8 x 8 matrices from shared memory."""
+    text = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {$0,$1},[$2];"
+    return emit(text, "=r,=r,r", [Int32(p)], (Uint32, Uint32), False, loc, ip)
+
+
+@dsl_user_op
+def bulk_copy(dst, src, size, bar, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """``size`` contiguous bytes to shared memory, completing on a barrier."""
+    text = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0],[$1],$2,[$3];"
+    return emit(text, "r,l,r,r,~{memory}", [Int32(dst), Int64(src), Int32(size), Int32(bar)], None, False, loc, ip)
+
+
+@dsl_user_op
+def tile_copy(dst, desc, bar, c0, c1, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """One box of a two-dimensional tensor map to shared memory."""
+    text = (
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0],[$1,{$3,$4}],[$2];"
+    )
+    args = [Int32(dst), desc, Int32(bar), Int32(c0), Int32(c1)]
+    return emit(text, "r,l,r,r,r,~{memory}", args, None, False, loc, ip)
+
+
+@dsl_user_op
+def expect(bar, size, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Arrive, and expect ``size`` bytes."""
+    text = "mbarrier.arrive.expect_tx.shared::cta.b64 _,[$0],$1;"
+    return emit(text, "r,r,~{memory}", [Int32(bar), Int32(size)], None, False, loc, ip)
+
+
+@dsl_user_op
+def arrive(bar, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Arrive at a barrier of this CTA."""
+    return emit("mbarrier.arrive.shared::cta.b64 _,[$0];", "r,~{memory}", [Int32(bar)], None, False, loc, ip)
+
+
+@dsl_user_op
+def wait(bar, phase, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Wait until a barrier's phase completes."""
+    text = (
+        "{ .reg .pred p; W${:uid}: mbarrier.try_wait.parity.shared::cta.b64 p,[$0],$1; @p bra D${:uid}; "
+        "bra W${:uid}; D${:uid}: }"
+    )
+    return emit(text, "r,r,~{memory}", [Int32(bar), Int32(phase)], None, False, loc, ip)
+
+
+@dsl_user_op
+def remote(p, rank, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """The cluster address of a shared address in another CTA."""
+    return emit("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [Int32(p), Int32(rank)], Int32, True, loc, ip)
+
+
+@dsl_user_op
+def store_remote(p, v, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """A float to another CTA's shared memory."""
+    args = [Int32(p), Float32(v)]
+    return emit("st.shared::cluster.f32 [$0], $1;", "r,f,~{memory}", args, None, False, loc, ip)
+
+
+@dsl_user_op
+def warp_max(v, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """The largest unsigned word of a warp."""
+    return emit("redux.sync.max.u32 $0,$1,0xffffffff;", "=r,r", [Uint32(v)], Uint32, False, loc, ip)
+
+
+@dsl_user_op
+def warp_min(v, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """The smallest unsigned word of a warp."""
+    return emit("redux.sync.min.u32 $0,$1,0xffffffff;", "=r,r", [Uint32(v)], Uint32, False, loc, ip)
+
+
+@dsl_user_op
+def shared_add(p, v, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Atomic add in shared memory; returns the old word."""
+    text = "atom.shared.add.u32 $0,[$1],$2;"
+    return emit(text, "=r,r,r,~{memory}", [Int32(p), Uint32(v)], Uint32, False, loc, ip)
+
+
+@dsl_user_op
+def tanh(x, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """The hardware's approximate tanh."""
+    return emit("tanh.approx.f32 $0,$1;", "=f,f", [Float32(x)], Float32, True, loc, ip)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return cute.arch.rcp_approx(1.0 + cute.math.exp(-x, fastmath=True))
+
+
+def situ(gate: Any, up: Any) -> Any:
+    """4 tanh(gate / 4) sigmoid(gate) 25 tanh(up / 25)."""
+    return 4.0 * tanh(gate * 0.25) * sigmoid(gate) * (25.0 * tanh(up * (1.0 / 25.0)))
+
+
+def warp_sum(v: Any, width: int = 32) -> Any:
+    """The sum over groups of ``width`` lanes, in every lane."""
+    step = width // 2
+    while step:
+        v = v + cute.arch.shuffle_sync_bfly(v, step)
+        step //= 2
+    return v
+
+
+@cute.jit
+def begin(pdl: Any) -> None:
+    """Wait for the kernels before this one, then let the next one start: in this order the next-but-one may read, before its own
+    wait, what this kernel's predecessors wrote."""
+    if const_expr(pdl):
+        cute.arch.griddepcontrol_wait()
+        cute.arch.griddepcontrol_launch_dependents()
+
+
+__all__ = [name for name in globals() if not name.startswith("_")]

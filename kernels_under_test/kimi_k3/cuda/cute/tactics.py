@@ -1,0 +1,120 @@
+"""Which variants of each kernel exist for a number of rows: constructor arguments by name, the default first.
+
+No device and no DSL is needed to read this table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels_under_test.kimi_k3.cuda.sizes import FRONT, HIDDEN, INTER, LATENT, OUT_SHARD, PROJECTION, SHARED, TOP_K, WIDTH
+
+Tactic = dict[str, Any]
+
+PRODUCTS = {
+    "in_proj": (PROJECTION, HIDDEN, "store"),
+    "o_proj": (HIDDEN, WIDTH, "store"),
+    "front": (FRONT, HIDDEN, "front"),
+    "shared_down": (HIDDEN, SHARED, "store"),
+    "tail_up": (OUT_SHARD, LATENT, "tail"),
+}
+"""Rows of the weight, columns of the weight, epilogue."""
+
+SHARED_MEMORY = 227 * 1024
+
+
+def _skinny(p: int, q: int, s: int) -> Tactic:
+    return {"design": "skinny", "p": p, "q": q, "s": s}
+
+
+def _ring(tr: int, kc: int, s: int, cl: int = 1, wk: int = 8) -> Tactic:
+    return {"design": "ring", "tr": tr, "kc": kc, "s": s, "cl": cl, "wk": wk}
+
+
+SKINNY = {
+    1: {
+        "in_proj": [_skinny(2, 4, 3), _skinny(2, 3, 2), _skinny(2, 4, 2), _skinny(2, 7, 1)],
+        "o_proj": [_skinny(1, 8, 4), _skinny(1, 8, 2), _skinny(1, 8, 3)],
+        "front": [_skinny(2, 4, 2), _skinny(2, 3, 2), _skinny(2, 4, 3)],
+        "shared_down": [_skinny(1, 8, 7), _skinny(1, 8, 4), _skinny(1, 12, 4)],
+        "tail_up": [_skinny(2, 4, 2), _skinny(2, 2, 4)],
+    },
+    2: {
+        "in_proj": [_skinny(4, 4, 2), _skinny(4, 3, 2), _skinny(4, 4, 3), _skinny(2, 4, 2)],
+        "o_proj": [_skinny(1, 8, 4), _skinny(1, 8, 2), _skinny(2, 8, 4)],
+        "front": [_skinny(4, 3, 2), _skinny(4, 4, 2), _skinny(2, 4, 2)],
+        "shared_down": [_skinny(1, 8, 7), _skinny(1, 8, 4), _skinny(1, 12, 4)],
+        "tail_up": [_skinny(2, 4, 2), _skinny(2, 2, 4)],
+    },
+}
+
+
+def _rings(rows: int) -> dict[str, list[Tactic]]:
+    if rows <= 16:
+        return {
+            "in_proj": [_ring(48, 256, 6), _ring(48, 256, 3), _ring(48, 256, 4)],
+            "o_proj": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 3)],
+            "front": [_ring(16, 512, 4), _ring(16, 512, 6), _ring(16, 256, 8)],
+            "shared_down": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 3)],
+            "tail_up": [_ring(16, 256, 4, 2), _ring(32, 128, 4, 4)],
+        }
+    return {
+        "in_proj": [_ring(48, 128, 7), _ring(48, 256, 3), _ring(48, 128, 4)],
+        "o_proj": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 2)],
+        "front": [_ring(16, 256, 4), _ring(16, 256, 8 if rows == 32 else 5), _ring(16, 512, 2)],
+        "shared_down": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 2)],
+        "tail_up": [_ring(16, 256, 4, 2), _ring(32, 128, 4, 4)],
+    }
+
+
+def _kda(rows: int) -> list[Tactic]:
+    if rows <= 2:
+        return [{"c": 8}, {"c": 4, "per_sm": 2}]
+    if rows <= 8:
+        return [{"c": 4, "per_sm": 3}, {"c": 2, "per_sm": 3}, {"c": 8, "per_sm": 4}]
+    if rows <= 16:
+        return [{"c": 2, "per_sm": 3}, {"c": 2, "per_sm": 4, "early_gate": False}, {"c": 4, "per_sm": 4}]
+    return [
+        {"c": 1, "per_sm": 2, "early_gate": False, "pdl": False},
+        {"c": 1, "per_sm": 2, "early_gate": False},
+        {"c": 2, "per_sm": 4, "early_gate": False, "pdl": False},
+    ]
+
+
+def tactics(kernel: str, rows: int) -> list[Tactic]:
+    """The variants of a kernel at a bin of rows (1, 2, 8, 16, 32 or 64).
+
+    Raises:
+        KeyError: for an unknown kernel.
+    """
+    if kernel in PRODUCTS:
+        return (SKINNY[rows] if rows <= 2 else _rings(rows))[kernel]
+    units = TOP_K if rows == 1 else TOP_K * rows
+    single = rows == 1
+    table: dict[str, list[Tactic]] = {
+        "attention_residual": [{"parts": False}],
+        "ffn_residual": [{"parts": True}],
+        "kda": _kda(rows),
+        "route": [{}],
+        "group": [{}],
+        "experts_in": [
+            {"wk": 2, "per_sm": 8, "units": units, "single": single},
+            {"wk": 4, "per_sm": 6, "units": units, "single": single},
+            {"wk": 7, "per_sm": 4, "units": units, "single": single},
+        ],
+        "experts_out": [
+            {"wk": 1, "wr": 4, "units": units, "single": single},
+            {"wk": 1, "wr": 4, "per_sm": 6, "units": units, "single": single},
+            {"wk": 1, "wr": 2, "per_sm": 12, "units": units, "single": single},
+        ],
+        "tail_finalise": [{}],
+    }
+    return table[kernel]
+
+
+EXPERT_SHAPES = {"experts_in": (2 * INTER, LATENT), "experts_out": (LATENT, INTER)}
+
+
+def name(kernel: str, rows: int, index: int) -> str:
+    """The exported symbol of a variant."""
+    return f"k3_{kernel}_{rows}_{index}"

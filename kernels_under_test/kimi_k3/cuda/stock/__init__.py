@@ -1,0 +1,1 @@
+"""The stock path: library products and Triton kernels, 23 launches."""
