@@ -1,0 +1,77 @@
+"""The candidate's host side: 12 launches at one row, 13 above."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_under_test.kimi_k3.cuda.cute.tactics import name
+from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
+from kernels_under_test.kimi_k3.cuda.sizes import EXPERTS, HIDDEN, INTER, LATENT, OUT_SHARD, PARTS, PROJECTION, SHARED, TOP_K, UNIT, WIDTH
+from kernels_under_test.kimi_k3.cuda.tensors import BF16, Weights
+
+
+class Candidate:
+    """One layer of one rank. The columns of logits and latents that other ranks compute are inputs: ``fill_front`` sets them."""
+
+    def __init__(self, library: Any, weights: Weights, inputs: dict[str, Tensor], choice: Mapping[str, int] | None = None) -> None:
+        w, c, t = weights.dense, weights.candidate, inputs
+        self.library, self.choice = library, dict(choice or {})
+        self.m = m = t["delta"].shape[0]
+        device, pairs = t["delta"].device, m * TOP_K
+
+        def new(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
+            return torch.zeros(*shape, device=device, dtype=dtype)
+
+        i32, f32 = torch.int32, torch.float32
+        x, y, part, x2 = new(m, HIDDEN), new(m, PROJECTION), new(m, HIDDEN), new(m, HIDDEN)
+        self.core, self.x2 = new(m, WIDTH), x2
+        self.logits, self.z, h = new(m, EXPERTS, dtype=f32), new(m, LATENT), new(m, SHARED)
+        self.ids, share = new(m, TOP_K, dtype=i32), new(m, TOP_K, dtype=f32)
+        units = [new(1, dtype=i32), new(pairs, dtype=i32), new(pairs * UNIT, dtype=i32), new(pairs * UNIT, dtype=i32)]
+        if m == 1:
+            units[1] = self.ids.view(-1)
+        act, rows, down = new(pairs, INTER), new(pairs, LATENT), new(m, HIDDEN)
+        n, shard = new(m, LATENT), new(m, OUT_SHARD)
+        self.out = t["peers_out"].clone()
+        out_units = [units[0], units[1], units[3], units[3]]
+        self.args: dict[str, list[Tensor]] = {
+            "attention_residual": [
+                t["delta"], t["peers_o"], t["prefix"], t["blocks"], w["pre_gamma"], w["pre_query"], w["pre_norm"], x,
+            ],
+            "in_proj": [x, w["in_proj"], y, y, y],
+            "kda": [
+                y, w["f_b"], w["conv"], t["conv_state"], w["a_log"], w["dt_bias"], t["slots"], t["state"], w["o_norm"], self.core,
+            ],
+            "o_proj": [self.core, w["o_proj"], part, part, part],
+            "ffn_residual": [
+                part, t["peers_o"], t["prefix"], t["blocks"], w["post_gamma"], w["post_query"], w["post_norm"], x2,
+            ],
+            "front": [x2, c["front"], self.logits, self.z, h],
+            "route": [self.logits, w["bias"], self.ids, share],
+            "group": [self.ids, *units],
+            "shared_down": [h, w["shared_down"], down, down, down],
+            "experts_in": [self.z, c["in_codes"], c["in_scales"], *units, act],
+            "experts_out": [act, c["out_codes"], c["out_scales"], *out_units, rows],
+            "tail_finalise": [
+                rows, share, t["peers_latent"], w["latent_norm"], n, down, t["peers_shared"].view((PARTS - 1) * m, OUT_SHARD), shard,
+            ],
+            "tail_up": [n, w["latent_up"], self.out, shard, shard],
+        }  # fmt: skip
+
+    def fill_front(self, logits: Tensor, z: Tensor) -> None:
+        """The other ranks' columns (this rank's are overwritten): logits [rows, 896], latents [rows, 3584]."""
+        self.logits.copy_(logits)
+        self.z.copy_(z)
+
+    def launch(self, kernel: str) -> None:
+        """One kernel."""
+        self.library[name(kernel, self.m, self.choice.get(kernel, 0))](*self.args[kernel])
+
+    def run(self) -> None:
+        """All kernels in order."""
+        for kernel in candidate(self.m):
+            self.launch(kernel)
