@@ -186,9 +186,8 @@ def link(out: Path) -> None:
     if not runtime:
         raise RuntimeError(f"expected the DSL's static runtime below {root}")
     objects = [str(p) for p in sorted(out.glob("k3_*.o"))]
-    subprocess.run(
-        ["gcc", "-shared", "-o", str(out / "kernels.so"), *objects, str(runtime[0]), "-lstdc++", "-ldl", "-lpthread"], check=True
-    )
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(out / "kernels.so"), *objects, str(Path(__file__).with_name("raise.c"))]
+    subprocess.run([*command, str(runtime[0]), "-lstdc++", "-ldl", "-lpthread"], check=True)
 
 
 if __name__ == "__main__":
