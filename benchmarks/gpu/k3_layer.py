@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
 import sys
 import time
@@ -29,7 +30,7 @@ from timing import capture, copy_bandwidth, interleaved, nodes, quick, spread  #
 from kernels_under_test.kimi_k3.cuda.cute.layer import Candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.tactics import tactics  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.kernel_lists import STOCK, candidate  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.reference import after_routing, before_experts, shortfall  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.sizes import OUT_SHARD, floor_us, kernel_bytes  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.stock.layer import Stock  # noqa: E402
@@ -67,7 +68,10 @@ def check(make: Callable[[dict], Any], weights: Any, rows: int, seed: int, null_
     valid = bool(((ids >= 0) & (ids < 896)).all()) and all(len(set(r)) == 16 for r in ids.tolist())
     result = {
         "prefix": error(inputs["prefix"], wanted["prefix"]),
+        "y": error(arm.y, wanted["y"]),
+        "y_rows": [round(error(a, b), 5) for a, b in zip(arm.y, wanted["y"], strict=True)][:16],
         "core": error(arm.core, wanted["core"]),
+        "core_rows": [round(error(a, b), 5) for a, b in zip(arm.core, wanted["core"], strict=True)][:16],
         "state": error(inputs["state"][slots], wanted["state"]),
         "conv_state": error(inputs["conv_state"][slots], wanted["conv_state"]),
         "others_untouched": bool(torch.equal(torch.nan_to_num(inputs["state"][0]), torch.nan_to_num(kept["state"][0]))),
@@ -185,10 +189,12 @@ def race_rows(rows: int, sets: list[Any], library: Any, blocks: int, tuned: bool
     """Both paths at one number of rows."""
     record: dict[str, Any] = {}
     stock = arms(rows, sets, Stock, 100 + rows)
+    guarded(record, "stock_tiles", lambda: tune_stock(stock))
+    guarded(record, "stock_products", lambda: products(stock[0]))
     graphs = {"stock": capture(run_all(stock))}
     record["stock_nodes"] = nodes(graphs["stock"])
     record["stock_nodes_per_layer"] = sum(record["stock_nodes"].values()) / len(sets)
-    guarded(record, "stock_profile", lambda: profile(graphs["stock"], len(sets), len(STOCK)))
+    guarded(record, "stock_profile", lambda: profile(graphs["stock"], len(sets), round(record["stock_nodes_per_layer"])))
     cand = arms(rows, sets, lambda w, t: Candidate(library, w, t), 100 + rows)
     if tuned:
         guarded(record, "tuning", lambda: tune(cand, rows))
@@ -211,26 +217,52 @@ def race_rows(rows: int, sets: list[Any], library: Any, blocks: int, tuned: bool
     return record
 
 
-def stock_tiles(sets: list[Any], rows: int) -> dict[str, Any]:
-    """Microseconds of stock's grouped products by tile (rows, warps, stages), so that the baseline gets its best."""
+TILES = {
+    "in": [(32, 2, 4), (64, 4, 3), (64, 4, 5), (64, 8, 3), (128, 4, 3), (128, 8, 3), (128, 8, 4)],
+    "out": [(64, 4, 3), (128, 4, 3), (128, 8, 3), (256, 4, 2), (256, 8, 3), (512, 8, 2)],
+}
+
+
+def tune_stock(made: list[Stock]) -> dict[str, Any]:
+    """Gives every stock arm the fastest of its tiles (rows, warps, stages) for the grouped products, timed alone on cold experts."""
     found: dict[str, Any] = {}
-    options = {"in": [(16, 2, 3), (16, 4, 3), (32, 4, 3), (32, 2, 4), (32, 4, 5), (64, 4, 3)], "out": [(16, 1, 3), (32, 2, 3), (32, 4, 3), (64, 4, 3), (64, 4, 2), (128, 4, 3)]}
-    made = arms(rows, sets, Stock, 300)
     run_all(made)()
-    for kind, tiles in options.items():
+    best: dict[str, tuple[int, int, int]] = {}
+    for kind, tiles in TILES.items():
+        times = {}
         for tile in tiles:
             for arm in made:
                 arm.tiles = {**arm.tiles, kind: tile}
 
             def run(kind: str = kind) -> None:
                 for arm in made:
-                    arm._grouped(kind, *((arm.latent, arm.both) if kind == "in" else (arm.h, arm.rows)))
+                    arm.grouped(kind)
 
             try:
-                found[f"{kind} {tile}"] = round(quick(run, 3, 4) / len(made), 2)
+                times[tile] = quick(run, 3, 4) / len(made)
             except Exception as failure:
                 found[f"{kind} {tile}"] = f"{type(failure).__name__}: {str(failure)[:80]}"
-    return found
+        best[kind] = min(times, key=lambda t: times[t])
+        found |= {f"{kind} {tile}": round(us, 2) for tile, us in times.items()}
+        for arm in made:
+            arm.tiles = {**arm.tiles, kind: best[kind]}
+    return found | {"chosen": {k: list(v) for k, v in best.items()}}
+
+
+def products(arm: Stock) -> dict[str, Any]:
+    """Nodes of each library product: above one, the library splits K and reduces."""
+    w = arm.w
+    pairs = {
+        "in_proj": (arm.x, w["in_proj"], arm.y), "o_proj": (arm.core, w["o_proj"], arm.part),
+        "latent_down": (arm.x, w["latent_down"], arm.latent), "gate_up": (arm.x, w["gate_up"], arm.gu),
+        "shared_down": (arm.sh, w["shared_down"], arm.down),
+    }  # fmt: skip
+    found = {}
+    for name, (x, weight, y) in pairs.items():
+        found[name] = nodes(capture(lambda x=x, weight=weight, y=y: torch.mm(x, weight.t(), out=y)))
+    found["router"] = nodes(capture(lambda: torch.mm(arm.x, w["router"].t(), out_dtype=torch.float32, out=arm.logits)))
+    found["f_b"] = nodes(capture(lambda: torch.mm(arm.y[:, 6144:6272], w["f_b"].t(), out=arm.raw)))
+    return {name: sum(n.values()) for name, n in found.items()}
 
 
 def main() -> None:
@@ -242,7 +274,6 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=4)
     parser.add_argument("--blocks", type=int, default=31)
     parser.add_argument("--no-tune", action="store_true")
-    parser.add_argument("--tiles", action="store_true")
     parser.add_argument("--checks", default="1,2,8,16,32,64")
     args = parser.parse_args()
     record: dict[str, Any] = {
@@ -253,6 +284,7 @@ def main() -> None:
         "library_sha256": hashlib.sha256(args.library.read_bytes()).hexdigest(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "sets": args.sets,
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG", "default"),
         "workload": "KDA layer with experts, tensor parallelism 8, rank 0, 7 blocks, act=bf16, core=fp32, comm=shard",
     }
     library = Library(args.library)
@@ -266,17 +298,15 @@ def main() -> None:
 
     checks = record["checks"] = {}
     makers = {"stock": lambda t: Stock(sets[0], t), "candidate": lambda t: Candidate(library, sets[0], t)}
-    for rows in (int(r) for r in args.checks.split(",") if r):
-        null = (1, 5, 6) if rows == 8 else ()
+    cases = [(rows, ()) for rows in (int(r) for r in args.checks.split(",") if r)]
+    cases += [(rows, (1,) if rows == 2 else (1, 5, 6)) for rows, _ in cases if rows > 1]
+    for rows, null in cases:
         for arm, make in makers.items():
-            guarded(checks, f"{arm} {rows}", lambda: check(make, sets[0], rows, 7 + rows, null))  # noqa: B023
+            key = f"{arm} {rows}" + (f" null {len(null)}" if null else "")
+            guarded(checks, key, lambda: check(make, sets[0], rows, 7 + rows, null))  # noqa: B023
     record["checks_good"] = {k: good(v) if "failed" not in v else False for k, v in checks.items()}
     print("good:", record["checks_good"], flush=True)
     save()
-    if args.tiles:
-        for rows in (1, 8, 64):
-            guarded(record, f"stock_tiles {rows}", lambda: stock_tiles(sets, rows))  # noqa: B023
-        save()
     record["rows"] = {}
     for rows in (int(r) for r in args.rows.split(",") if r):
         peak = max(bandwidth.values())

@@ -63,7 +63,7 @@ def before_experts(w: dict[str, Tensor], t: dict[str, Tensor]) -> dict[str, Tens
     a = bf(part + t["peers_o"].double().sum(0))
     prefix = bf(prefix + a)
     x = mix(prefix, t["blocks"], w, "post")
-    r |= {"prefix": prefix, "x": x, "state": state[live], "conv_state": taps[live, 1:], "core": o}
+    r |= {"y": y, "prefix": prefix, "x": x, "state": state[live], "conv_state": taps[live, 1:], "core": o}
     r["logits"] = product(x, w["router"])
     r["z"] = bf(product(x, w["latent_down"]))
     return r

@@ -31,17 +31,19 @@ class Experts:
     """kind "in": 768 x 3584; rows 0-7 of a tile are gate rows and 8-15 the matching up rows, so the activation is lane-local.
     kind "out": 3584 x 384.
 
-    ``wk`` warps split K; ``wr`` such groups share a CTA. With ``single`` there is one token and unit u is slot u of its choice.
+    ``wk`` warps split K; ``wr`` such groups share a CTA, and each owns ``r`` tiles. ``grid`` CTAs walk over the units. With ``single`` there is one token and unit u is slot u of its choice.
     """
 
     def __init__(
-        self, kind: str, n: int, k: int, units: int, *, wk: int, wr: int = 1, per_sm: int = 1, single: bool = False, pdl: bool = False
-    ) -> None:
+        self, kind: str, n: int, k: int, units: int, *, wk: int, wr: int = 1, r: int = 1, grid: int = 0, per_sm: int = 1,
+        single: bool = False, pdl: bool = False,
+    ) -> None:  # fmt: skip
         chunks = k // 128
-        if kind not in ("in", "out") or k % 128 or chunks % wk or n % (16 * wr):
+        if kind not in ("in", "out") or k % 128 or chunks % wk or n % (16 * wr * r):
             raise ValueError(f"no such tiling: {kind}, N {n}, K {k}, warps {wk} x {wr}")
         self.kind, self.n, self.k, self.units, self.wk, self.wr = kind, n, k, units, wk, wr
-        self.single, self.pdl, self.own = single, pdl, chunks // wk
+        self.single, self.pdl, self.own, self.r = single, pdl, chunks // wk, r
+        self.grid = min(grid or units, units)
         self.options: dict[str, Any] = {"min_blocks_per_mp": per_sm}
         if per_sm > 1:
             self.options["preferred_smem_carveout"] = 50
@@ -52,7 +54,7 @@ class Experts:
         source: cute.Tensor, target: cute.Tensor, y: cute.Tensor, stream: Any,
     ) -> None:  # fmt: skip
         self.kernel(x, codes, scales, count, expert, source, target, y).launch(
-            grid=(self.n // (16 * self.wr), self.units, 1),
+            grid=(self.n // (16 * self.wr * self.r), self.grid, 1),
             block=(32 * self.wk * self.wr, 1, 1),
             stream=stream,
             use_pdl=self.pdl,
@@ -64,23 +66,24 @@ class Experts:
         self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, count: cute.Tensor, expert: cute.Tensor,
         source: cute.Tensor, target: cute.Tensor, y: cute.Tensor,
     ) -> None:  # fmt: skip
-        ptx.begin(self.pdl)
-        _, unit, _ = cute.arch.block_idx()
+        _, first, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.single):
-            self.work(x, codes, scales, expert, source, target, y)
+            self.work(first, x, codes, scales, expert, source, target, y)
         else:
-            if unit < count[0]:
-                self.work(x, codes, scales, expert, source, target, y)
+            for unit in cutlass.range(first, count[0], self.grid, unroll=1):
+                self.work(unit, x, codes, scales, expert, source, target, y)
+            ptx.begin(self.pdl)
 
     @cute.jit
     def work(
-        self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, expert: cute.Tensor,
+        self, unit: Int32, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, expert: cute.Tensor,
         source: cute.Tensor, target: cute.Tensor, y: cute.Tensor,
     ) -> None:  # fmt: skip
-        N, K, WK, WR, own = self.n, self.k, self.wk, self.wr, self.own
+        """One unit. Which expert it is was known two launches ago, so the weights are read before the wait."""
+        N, K, WK, WR, own, R = self.n, self.k, self.wk, self.wr, self.own, self.r
         chunks = K // 128
         tid, _, _ = cute.arch.thread_idx()
-        bx, unit, _ = cute.arch.block_idx()
+        bx, _, _ = cute.arch.block_idx()
         lane, warp = tid % 32, cute.arch.make_warp_uniform(tid // 32)
         wr, wk = warp // WK, warp % WK
         g, t = lane // 4, lane % 4
@@ -88,41 +91,51 @@ class Experts:
         if cutlass.const_expr(WK > 1):
             red = smem.allocate_tensor(Float32, cute.make_layout((WR * WK, 4, 33), stride=(132, 33, 1)), 16)
         e = expert[unit]
-        tile = bx * WR + wr
-        first = tile * chunks + wk * own
-        wb = ptx.addr(codes.iterator) + Int64(e) * (N * K // 2) + Int64(first) * 1024 + Int64(lane * 16)
-        sb = ptx.addr(scales.iterator) + Int64(e) * (N * K // 32) + Int64(first) * 64 + Int64(g * 8)
+        tile = (bx * WR + wr) * R
         weight, scale = [], []
-        for c in cutlass.range_constexpr(own):
-            weight.append((ptx.load16(wb + c * 1024), ptx.load16(wb + (c * 1024 + 512))))
-            scale.append(ptx.load8(sb + c * 64))
+        for r in cutlass.range_constexpr(R):
+            first = (tile + r) * chunks + wk * own
+            wb = ptx.addr(codes.iterator) + Int64(e) * (N * K // 2) + Int64(first) * 1024 + Int64(lane * 16)
+            sb = ptx.addr(scales.iterator) + Int64(e) * (N * K // 32) + Int64(first) * 64 + Int64(g * 8)
+            for c in cutlass.range_constexpr(own):
+                weight.append((ptx.load16(wb + c * 1024), ptx.load16(wb + (c * 1024 + 512))))
+                scale.append(ptx.load8(sb + c * 64))
         if cutlass.const_expr(self.single):
             row = Int32(0) if self.kind == "in" else unit
         else:
             row = cutlass.max(source[unit * UNIT + g], 0)
+        ptx.begin(self.pdl)
         xb = ptx.addr(x.iterator) + Int64(row) * (2 * K) + Int64(wk * own * 256 + t * 16)
-        acc = [Float32(0.0) for _ in range(4)]
+        acc = [[Float32(0.0) for _ in range(4)] for _ in range(R)]
         for c in cutlass.range_constexpr(own):
-            wl, wh = weight[c]
-            s0, s1 = scale[c]
             for b in cutlass.range_constexpr(4):
                 xs = [ptx.multiply_pairs(v, 0x71807180) for v in ptx.load16(xb + (c * 256 + b * 64), "plain")]
-                a, h = decode(wl[b]), decode(wh[b])
-                d = ptx.mma((a[0], h[0], a[1], h[1]), (xs[0], xs[1]), (Float32(0.0),) * 4)
-                d = ptx.mma((a[2], h[2], a[3], h[3]), (xs[2], xs[3]), d)
-                f0 = ptx.as_float((s0 << (23 - 8 * b) if b < 3 else s0 >> 1) & 0x7F800000)
-                f1 = ptx.as_float((s1 << (23 - 8 * b) if b < 3 else s1 >> 1) & 0x7F800000)
-                acc = [ptx.fma(d[i], f0 if i < 2 else f1, acc[i]) for i in range(4)]
-        if cutlass.const_expr(WK > 1):
-            for q in cutlass.range_constexpr(4):
-                red[warp, q, lane] = acc[q]
-            cute.arch.sync_threads()
-        if wk == 0:
-            s = [acc[q] for q in range(4)]
+                for r in cutlass.range_constexpr(R):
+                    wl, wh = weight[r * own + c]
+                    s0, s1 = scale[r * own + c]
+                    a, h = decode(wl[b]), decode(wh[b])
+                    d = ptx.mma((a[0], h[0], a[1], h[1]), (xs[0], xs[1]), (Float32(0.0),) * 4)
+                    d = ptx.mma((a[2], h[2], a[3], h[3]), (xs[2], xs[3]), d)
+                    f0 = ptx.as_float((s0 << (23 - 8 * b) if b < 3 else s0 >> 1) & 0x7F800000)
+                    f1 = ptx.as_float((s1 << (23 - 8 * b) if b < 3 else s1 >> 1) & 0x7F800000)
+                    acc[r] = [ptx.fma(d[i], f0 if i < 2 else f1, acc[r][i]) for i in range(4)]
+        for r in cutlass.range_constexpr(R):
+            s = [acc[r][q] for q in range(4)]
             if cutlass.const_expr(WK > 1):
+                cute.arch.sync_threads()
+                for q in cutlass.range_constexpr(4):
+                    red[warp, q, lane] = s[q]
+                cute.arch.sync_threads()
                 for k in cutlass.range_constexpr(1, WK):
                     for q in cutlass.range_constexpr(4):
-                        s[q] = s[q] + red[warp + k, q, lane]
+                        s[q] = s[q] + red[wr * WK + k, q, lane]
+            self.store(unit, tile + r, wk, g, t, s, target, y)
+
+    @cute.jit
+    def store(
+        self, unit: Int32, tile: Int32, wk: Int32, g: Int32, t: Int32, s: Any, target: cute.Tensor, y: cute.Tensor
+    ) -> None:
+        if wk == 0:
             for j in cutlass.range_constexpr(1 if self.single else 2):
                 if cutlass.const_expr(self.single):
                     to, ok = unit, t == 0

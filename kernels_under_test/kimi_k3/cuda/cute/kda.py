@@ -47,10 +47,25 @@ class Kda:
             grid=(self.c, HEADS, self.m), block=(128, 1, 1), stream=stream, use_pdl=self.pdl, **self.options
         )
 
-    def gate_weights(self, fb: Any, ch: Any) -> list[Any]:
-        """One row of the forget gate's up projection, 128 bf16."""
-        base = ptx.addr(fb.iterator) + Int64(ch) * (2 * DIM)
-        return [ptx.load16(base + 16 * i) for i in range(16)]
+    def gate_weights(self, fb: Any, head: Any, tid: Any) -> list[Any]:
+        """This lane's 8 columns of 16 rows of the forget gate's up projection: a row is read by 16 neighbouring lanes."""
+        base = ptx.addr(fb.iterator) + Int64(head * DIM) * (2 * DIM) + Int64(tid * 16)
+        return [ptx.load16(base + 2048 * i) for i in range(16)]
+
+    def scatter_sum(self, values: list[Any], gl: Any) -> Any:
+        """Sums of 16 values over 16 lanes in 15 shuffles; lane l gets the sum of value l."""
+        half = len(values) // 2
+        while half:
+            upper = (gl & half) != 0
+            values = [self.swap(values[i], values[i + half], upper, half) for i in range(half)]
+            half //= 2
+        return values[0]
+
+    @cute.jit
+    def swap(self, low: Float32, high: Float32, upper: Any, half: cutlass.Constexpr) -> Any:
+        keep = high if upper else low
+        give = low if upper else high
+        return keep + cute.arch.shuffle_sync_bfly(give, half)
 
     @cute.kernel
     def kernel(
@@ -65,7 +80,7 @@ class Kda:
         sm = SmemAllocator()
         vec = cute.make_layout(DIM)
         sq, sk, sa = (sm.allocate_tensor(Float32, vec, 16) for _ in range(3))
-        sv, so, sf = (sm.allocate_tensor(Float32, vec, 16) for _ in range(3))
+        sv, so, sf, sg = (sm.allocate_tensor(Float32, vec, 16) for _ in range(4))
         red = sm.allocate_tensor(Float32, cute.make_layout(32), 16)
         recv = sm.allocate_tensor(Float32, cute.make_layout(8), 16)
         if cutlass.const_expr(C > 1):
@@ -87,23 +102,27 @@ class Kda:
         wt = [[cw[s, i, (vch if s == 2 else ch)] for i in range(4)] for s in range(3)]
         dtv, al, nwv = dt[ch], alog[head], nw[base + tid % R]
         if cutlass.const_expr(self.early_gate):
-            fw = self.gate_weights(fb, ch)
+            fw = self.gate_weights(fb, head, tid)
         ptx.begin(self.pdl)
         sf[tid] = Float32(proj[req, 4 * WIDTH + tid])
         xin = [proj[req, s * WIDTH + (vch if s == 2 else ch)] for s in range(3)]
         gate = Float32(proj[req, 3 * WIDTH + vch])
         b = Float32(proj[req, B_COLUMN + head])
         if cutlass.const_expr(not self.early_gate):
-            fw = self.gate_weights(fb, ch)
+            fw = self.gate_weights(fb, head, tid)
         cute.arch.sync_threads()
-        raw = [Float32(0.0) for _ in range(4)]
+        f = [ptx.as_float(v) for v in ptx.shared16(ptx.saddr(sf.iterator) + gl * 32)]
+        f += [ptx.as_float(v) for v in ptx.shared16(ptx.saddr(sf.iterator) + gl * 32, 16)]
+        dots = []
         for i in cutlass.range_constexpr(16):
             w = ptx.floats(fw[i])
-            f = [ptx.as_float(v) for v in ptx.shared16(ptx.saddr(sf.iterator), 32 * i)]
-            f += [ptx.as_float(v) for v in ptx.shared16(ptx.saddr(sf.iterator), 32 * i + 16)]
-            for e in cutlass.range_constexpr(8):
-                raw[e % 4] = ptx.fma(w[e], f[e], raw[e % 4])
-        rg = ptx.rounded((raw[0] + raw[1]) + (raw[2] + raw[3]))
+            dot = w[0] * f[0]
+            for e in cutlass.range_constexpr(1, 8):
+                dot = ptx.fma(w[e], f[e], dot)
+            dots.append(dot)
+        sg[gl * GROUPS + grp] = self.scatter_sum(dots, gl)
+        cute.arch.sync_threads()
+        rg = ptx.rounded(sg[tid])
         z = []
         for s in cutlass.range_constexpr(3):
             a = tap[s][0] * wt[s][0]

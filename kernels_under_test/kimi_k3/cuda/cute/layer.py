@@ -28,7 +28,7 @@ class Candidate:
 
         i32, f32 = torch.int32, torch.float32
         x, y, part, x2 = new(m, HIDDEN), new(m, PROJECTION), new(m, HIDDEN), new(m, HIDDEN)
-        self.core, self.x2 = new(m, WIDTH), x2
+        self.core, self.x2, self.y = new(m, WIDTH), x2, y
         self.logits, self.z, h = new(m, EXPERTS, dtype=f32), new(m, LATENT), new(m, SHARED)
         self.ids, share = new(m, TOP_K, dtype=i32), new(m, TOP_K, dtype=f32)
         units = [new(1, dtype=i32), new(pairs, dtype=i32), new(pairs * UNIT, dtype=i32), new(pairs * UNIT, dtype=i32)]

@@ -71,9 +71,9 @@ def _kda(rows: int) -> list[Tactic]:
     if rows <= 2:
         return [{"c": 8}, {"c": 4, "per_sm": 2}]
     if rows <= 8:
-        return [{"c": 4, "per_sm": 3}, {"c": 2, "per_sm": 3}, {"c": 8, "per_sm": 4}]
+        return [{"c": 4, "per_sm": 3}, {"c": 2, "per_sm": 3}, {"c": 4, "per_sm": 4, "early_gate": False}]
     if rows <= 16:
-        return [{"c": 2, "per_sm": 3}, {"c": 2, "per_sm": 4, "early_gate": False}, {"c": 4, "per_sm": 4}]
+        return [{"c": 2, "per_sm": 3, "early_gate": False}, {"c": 4, "per_sm": 4, "early_gate": False}, {"c": 1, "per_sm": 2}]
     return [
         {"c": 1, "per_sm": 2, "early_gate": False, "pdl": False},
         {"c": 1, "per_sm": 2, "early_gate": False},
@@ -90,7 +90,7 @@ def tactics(kernel: str, rows: int) -> list[Tactic]:
     if kernel in PRODUCTS:
         return (SKINNY[rows] if rows <= 2 else _rings(rows))[kernel]
     units = TOP_K if rows == 1 else TOP_K * rows
-    single = rows == 1
+    walk = {"units": units, "single": rows == 1, "grid": WALK[rows]}
     table: dict[str, list[Tactic]] = {
         "attention_residual": [{"parts": False}],
         "ffn_residual": [{"parts": True}],
@@ -98,19 +98,24 @@ def tactics(kernel: str, rows: int) -> list[Tactic]:
         "route": [{}],
         "group": [{}],
         "experts_in": [
-            {"wk": 2, "per_sm": 8, "units": units, "single": single},
-            {"wk": 4, "per_sm": 6, "units": units, "single": single},
-            {"wk": 7, "per_sm": 4, "units": units, "single": single},
+            {"wk": 2, "per_sm": 8, "pdl": rows <= 2, **walk},
+            {"wk": 2, "per_sm": 8, "pdl": rows > 2, **walk},
+            {"wk": 4, "per_sm": 6, "pdl": rows <= 2, **walk},
         ],
         "experts_out": [
-            {"wk": 1, "wr": 4, "units": units, "single": single},
-            {"wk": 1, "wr": 4, "per_sm": 6, "units": units, "single": single},
-            {"wk": 1, "wr": 2, "per_sm": 12, "units": units, "single": single},
+            {"wk": 1, "wr": 4, "pdl": rows <= 2, **walk},
+            {"wk": 1, "wr": 4, "pdl": rows > 2, **walk},
+            {"wk": 1, "wr": 4, "r": 2, "per_sm": 4, "pdl": rows <= 2, **walk},
+            {"wk": 1, "wr": 2, "r": 4, "per_sm": 5, "pdl": False, **walk},
+            {"wk": 1, "wr": 4, "r": 2, "per_sm": 4, "pdl": rows > 2, **walk},
         ],
         "tail_finalise": [{}],
     }
     return table[kernel]
 
+
+WALK = {1: 16, 2: 32, 8: 120, 16: 208, 32: 336, 64: 512}
+"""CTAs in the unit direction: about the distinct experts of a step; further units are taken in turn."""
 
 EXPERT_SHAPES = {"experts_in": (2 * INTER, LATENT), "experts_out": (LATENT, INTER)}
 

@@ -183,7 +183,7 @@ def decode(words):
         lop3.b32 $3, a, 0x01C001C0, b, 0xEA;
         }
         """,
-        "=r,=r,=r,=r,r",
+        "=&r,=&r,=&r,=&r,r",
         [words],
         dtype=(tl.bfloat16, tl.bfloat16),
         is_pure=True,
@@ -219,8 +219,8 @@ def experts(x, codes, scales, count, expert, token, pair, y, N: tl.constexpr, K:
             f1 = ((s1 + 126) << 23).to(tl.float32, bitcast=True)
             x0 = tl.load(xp + c * 2 * KB)
             x1 = tl.load(xp + c * 2 * KB + KB)
-            w0 = (tl.reshape(low.to(tl.float32), [BN, KB // 32, 32]) * f0[:, :, None]).to(tl.bfloat16)
-            w1 = (tl.reshape(high.to(tl.float32), [BN, KB // 32, 32]) * f1[:, :, None]).to(tl.bfloat16)
+            w0 = tl.reshape(low, [BN, KB // 32, 32]) * f0.to(tl.bfloat16)[:, :, None]
+            w1 = tl.reshape(high, [BN, KB // 32, 32]) * f1.to(tl.bfloat16)[:, :, None]
             acc = tl.dot(tl.reshape(w0, [BN, KB]), x0, acc)
             acc = tl.dot(tl.reshape(w1, [BN, KB]), x1, acc)
         tl.store(y + target[None, :] * N + n[:, None], acc.to(tl.bfloat16), mask=t[None, :] >= 0)

@@ -12,7 +12,7 @@ from kernels_under_test.kimi_k3.cuda.stock import kernels as tk
 from kernels_under_test.kimi_k3.cuda.tensors import BF16, STOCK_BLOCK, Weights
 
 UNIT = 16
-TILES = {"in": (32, 4, 3), "out": (64, 4, 3)}
+TILES = {"in": (64, 4, 3), "out": (128, 4, 3)}
 """Rows of a tile, warps and stages of the grouped products, by what was fastest of those tried on an H200."""
 
 
@@ -68,7 +68,9 @@ class Stock:
         torch.mm(self.core, w["o_proj"].t(), out=self.part)
         tk.rank_sum[(m, HIDDEN // 512)](self.part, t["peers_o"], self.a, m, D=HIDDEN, PEERS=PARTS - 1, B=512, num_warps=2)
 
-    def _grouped(self, kind: str, x: Tensor, y: Tensor) -> None:
+    def grouped(self, kind: str) -> None:
+        """One of the experts' two products."""
+        x, y = (self.latent, self.both) if kind == "in" else (self.h, self.rows)
         n, k = (2 * INTER, LATENT) if kind == "in" else (LATENT, INTER)
         rows, warps, stages = self.tiles[kind]
         tk.experts[(n // rows, self.m * TOP_K)](
@@ -87,9 +89,9 @@ class Stock:
             self.ids, self.count, self.expert, self.token, self.pair,
             PAIRS=m * TOP_K, W=1024, UNIT=UNIT, TOP=TOP_K, B=16, num_warps=8,
         )  # fmt: skip
-        self._grouped("in", self.latent, self.both)
+        self.grouped("in")
         tk.situ[(m * TOP_K, 1)](self.both, self.h, N=INTER, B=512, num_warps=2)
-        self._grouped("out", self.h, self.rows)
+        self.grouped("out")
         torch.mm(self.x, w["gate_up"].t(), out=self.gu)
         tk.situ[(m, 2)](self.gu, self.sh, N=SHARED, B=512, num_warps=2)
         torch.mm(self.sh, w["shared_down"].t(), out=self.down)
