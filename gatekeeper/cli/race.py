@@ -37,7 +37,7 @@ VERDICT = {0: "passed", 1: "failed", 2: "pending", 3: "error"}
 RULES = RaceRules(
     looks=(4, 6, 10),
     nominal_p=(0.002, 0.003, 0.006),
-    groups=8,
+    groups=6,
     steps=8,
     margin=0.05,
     control_blocks=2,
@@ -45,6 +45,8 @@ RULES = RaceRules(
     guard_loss=0.02,
     checked_share=0.25,
     plausible_ratio=3.0,
+    margin_cap=0.08,
+    raceable_block_sd=0.05,
 )
 """A race of about half a minute for somebody who waits. A verdict's rules come from the policy set instead."""
 
