@@ -88,9 +88,8 @@ def matched_directory(pattern: str, path: str) -> str | None:
     names = components(path)
     if len(names) < len(parts):
         return None
-    if all(component_matches(part, name) for part, name in zip(parts, names, strict=False)):
-        return "/".join(names[: len(parts)])
-    return None
+    fits = all(component_matches(part, name) for part, name in zip(parts, names, strict=False))
+    return "/".join(names[: len(parts)]) if fits else None
 
 
 class GlobSet:
@@ -110,7 +109,5 @@ class GlobSet:
     def first(self, path: str) -> str | None:
         """Return a pattern that covers ``path``, or None."""
         names = components(path)
-        for pattern, parts in (*self._by_first.get(names[0], ()), *self._others):
-            if matches(parts, names):
-                return pattern
-        return None
+        candidates = [*self._by_first.get(names[0], []), *self._others]
+        return next((pattern for pattern, parts in candidates if matches(parts, names)), None)

@@ -224,15 +224,3 @@ def _faulty(error: ConfigurationError) -> RepositoryConfiguration:
     return RepositoryConfiguration(
         fault=Fault(code=error.code, message=error.message, expected=error.expected, found=error.found)
     )
-
-
-def unknown_policy_set(rules: RepositoryConfiguration, known: list[str]) -> RepositoryConfiguration:
-    """Return a configuration that decides nothing, because it names a policy set that this installation does not have."""
-    if rules.fault is not None:
-        return rules
-    return _faulty(
-        ConfigurationError(
-            f"{CONFIGURATION_PATH} names a policy set that is not installed here",
-            code="CONFIG_POLICY_SET", expected="one of " + ", ".join(known), found=rules.policy_set,
-        )
-    )  # fmt: skip

@@ -43,6 +43,11 @@ class FastTrack:
     model: ModelRules | None
 
     @property
+    def directories(self) -> tuple[str, ...]:
+        """All specialised directories that the change touches, the judged one first."""
+        return (self.directory, *self.others) if self.directory else ()
+
+    @property
     def manifest_path(self) -> str | None:
         """Path of the manifest that must describe the directory."""
         return f"{self.directory}/{MANIFEST_NAME}" if self.directory else None

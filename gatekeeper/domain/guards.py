@@ -1,0 +1,227 @@
+"""Hook files: does a change leave every stock statement as it was, and does all that it adds stay behind the opt-in?
+
+Old and new file are compared as syntax trees, body by body. A branch that tests the opt-in is taken out and its ``else`` part
+put in its place, which is what runs while the opt-in says no; what then remains must be the stock statements, in their order,
+plus statements that change nothing (see :mod:`~gatekeeper.domain.hook_additions`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from gatekeeper.domain.documents import Value
+from gatekeeper.domain.guard_names import Guard, Names, names_of
+from gatekeeper.domain.hook_additions import Additions, within
+from gatekeeper.domain.hook_scopes import Scope, bound_names, known_names
+
+LARGEST = 1024 * 1024
+MOST_FAULTS = 20
+_CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_BLOCKS = ("body", "orelse", "finalbody")
+
+
+class HookFault(Value):
+    """One statement that is not as it may be. ``line`` counts from 1 in the new file."""
+
+    line: int
+    expected: str
+    found: str
+    message: str
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One statement of a flattened body. ``ours`` marks a branch behind the opt-in."""
+
+    node: ast.stmt
+    key: str
+    ours: bool = False
+
+
+@dataclass
+class _Comparing:
+    old_lines: list[str]
+    new_lines: list[str]
+    stock: Additions
+    added: Additions
+    new_words: frozenset[str] = frozenset()
+    bound_now: frozenset[str] = frozenset()
+    faults: list[HookFault] = field(default_factory=list)
+
+    def report(self, line: int, message: str, expected: str, found: str) -> None:
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(HookFault(line=max(line, 1), message=message, expected=expected, found=found))
+
+    def bodies(self, old: list[ast.stmt], new: list[ast.stmt], scope: Scope, end: int) -> None:
+        """Compare two bodies of the same scope; ``end`` is the line to name where the new one is short."""
+        olds, news = list(_flat(old, self.stock.names)), list(_flat(new, self.added.names))
+        for item in news:
+            if item.ours and item.key not in {one.key for one in olds}:
+                self._behind_the_guard(item, scope)
+        matcher = SequenceMatcher(None, [item.key for item in olds], [item.key for item in news], autojunk=False)
+        for tag, old_from, old_to, new_from, new_to in matcher.get_opcodes():
+            if tag == "equal":
+                for left, right in zip(olds[old_from:old_to], news[new_from:new_to], strict=True):
+                    if not left.ours:
+                        self._inside(left.node, right.node, scope)
+                continue
+            line = news[new_from].node.lineno if new_from < len(news) else end
+            self._replaced(olds[old_from:old_to], news[new_from:new_to], scope, line)
+
+    def _behind_the_guard(self, item: _Item, scope: Scope) -> None:
+        branch = item.node
+        assert isinstance(branch, ast.If)
+        parts: list[ast.expr | ast.stmt] = [branch.test, *branch.body]
+        for part in parts:
+            if fault := scope.compile_time_fault(part, self.added.known):
+                self.report(part.lineno, f"a guarded statement {fault}", "no effect while the opt-in says no",
+                            _text(self.new_lines, part))  # fmt: skip
+        if fault := self.added.fault(_without_else(branch), scope):
+            self.report(branch.lineno, fault, "a test of the opt-in", _text(self.new_lines, branch))
+
+    def _replaced(self, olds: list[_Item], news: list[_Item], scope: Scope, line: int) -> None:
+        gone = [item.node for item in olds if not item.ours and not self._may_go(item.node, scope)]
+        wrong = [(item.node, fault) for item in news if not item.ours and (fault := self.added.fault(item.node, scope))]
+        for place, node in enumerate(gone):
+            instead = wrong[place][0] if place < len(wrong) else None
+            message = "a stock statement is changed" if instead else "a stock statement is removed"
+            found = _text(self.new_lines, instead) if instead else "nothing"
+            self.report(instead.lineno if instead else line, message, _text(self.old_lines, node), found)
+        for node, fault in wrong[len(gone) :]:
+            self.report(node.lineno, f"an added statement is not behind the opt-in: {fault}",
+                        "inside an `if` on the guard's answer", _text(self.new_lines, node))  # fmt: skip
+
+    def _may_go(self, node: ast.stmt, scope: Scope) -> bool:
+        """Whether a statement of the old file is one of our own earlier additions that nothing uses any more."""
+        if isinstance(node, ast.Pass):
+            return True
+        ours = False
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            ours = self.stock.fault(node, scope) is None
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            ours = self.stock.names.is_test(node.value)
+        names = {name for inner in ast.walk(node) for name in bound_names(inner)}
+        return ours and not (names & self.new_words) - self.bound_now
+
+    def _inside(self, old: ast.stmt, new: ast.stmt, scope: Scope) -> None:
+        """Compare what a pair of statements with equal headings holds."""
+        if ast.dump(old) == ast.dump(new):
+            return
+        inner = scope.inside(old)
+        end = new.end_lineno or new.lineno
+        for name in _BLOCKS:
+            self.bodies(getattr(old, name, []), getattr(new, name, []), inner, end)
+        for group in ("handlers", "cases"):
+            for left, right in zip(getattr(old, group, []), getattr(new, group, []), strict=True):
+                self.bodies(left.body, right.body, inner, end)
+
+
+def judge_hook(old: bytes, new: bytes, path: str, guard: Guard | None, package: str) -> tuple[HookFault, ...]:
+    """Compare the old and new bytes of a hook file at ``path``; return what is wrong, at most :data:`MOST_FAULTS` faults.
+
+    ``package`` is the dotted name of the specialised directory. Without a ``guard`` nothing can stand behind one.
+    """
+    trees = []
+    for data, what in ((old, "before the change"), (new, "after the change")):
+        tree = _parsed(data, what)
+        if isinstance(tree, HookFault):
+            return (tree,)
+        trees.append(tree)
+    known = known_names(trees[0])
+    try:
+        names = [names_of(tree, path, guard) for tree in trees]
+        additions = [
+            Additions(path, package, names[0], {}, frozenset()),
+            Additions(path, package, names[1], names[0].imports, known),
+        ]
+        comparing = _Comparing(
+            old.decode().split("\n"), new.decode().split("\n"), additions[0], additions[1],
+            new_words=known_names(trees[1]),
+            bound_now=frozenset(name for node in ast.walk(trees[1]) for name in bound_names(node)),
+        )  # fmt: skip
+        comparing.bodies(trees[0].body, trees[1].body, Scope(), end=new.count(b"\n") + 1)
+    except RecursionError:
+        return (
+            HookFault(line=1, message="nested too deeply to be judged", expected="ordinary nesting", found="deeper"),
+        )
+    return tuple(comparing.faults)
+
+
+def _parsed(data: bytes, what: str) -> ast.Module | HookFault:
+    def fault(message: str, expected: str, found: str, line: int = 1) -> HookFault:
+        return HookFault(line=max(line, 1), message=f"the hook file {message} {what}", expected=expected, found=found)
+
+    if len(data) > LARGEST:
+        return fault("is too large", f"at most {LARGEST} bytes", f"{len(data)} bytes")
+    for number, line in enumerate(data.replace(b"\r", b"\n").split(b"\n")[:2], start=1):
+        cookie = _CODING.match(line)
+        if cookie and cookie.group(1).lower() not in (b"utf-8", b"utf8"):
+            return fault("names an encoding", "UTF-8", cookie.group(1).decode("ascii", "replace"), number)
+    try:
+        data.decode("utf-8")
+        tree = ast.parse(data)
+        # Some errors, such as a late `from __future__`, are found only by the compiler. Nothing is run.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(data, "hook", "exec", dont_inherit=True)
+        return tree
+    except SyntaxError as error:
+        return fault("does not parse", "Python that this gate can parse", str(error.msg), error.lineno or 1)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return fault("cannot be read", "Python in UTF-8", f"{type(error).__name__}: {error}"[:200])
+
+
+def _flat(body: list[ast.stmt], names: Names) -> Iterator[_Item]:
+    """Yield a body's statements: branches behind the opt-in by themselves, imports one alias at a time."""
+    for node in body:
+        if isinstance(node, ast.If) and names.is_test(node.test):
+            yield _Item(node, "ours " + ast.dump(_without_else(node)), ours=True)
+            yield from _flat(node.orelse, names)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                one = (
+                    ast.Import(names=[alias])
+                    if isinstance(node, ast.Import)
+                    else ast.ImportFrom(module=node.module, names=[alias], level=node.level)
+                )
+                yield _Item(ast.copy_location(one, node), ast.dump(one))
+        else:
+            yield _Item(node, _heading(node))
+
+
+def _without_else(node: ast.If) -> ast.If:
+    return ast.copy_location(ast.If(test=node.test, body=node.body, orelse=[]), node)
+
+
+def _heading(node: ast.stmt) -> str:
+    """Return a text that is equal for two statements whose own parts, bodies aside, are equal."""
+    if not hasattr(node, "body") and not hasattr(node, "cases"):
+        return ast.dump(node)
+    parts = [type(node).__name__]
+    for name, value in ast.iter_fields(node):
+        if name in _BLOCKS:
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, ast.ExceptHandler):
+                parts.append(f"{ast.dump(each.type) if each.type else ''} as {each.name}")
+            elif isinstance(each, ast.match_case):
+                parts.append(ast.dump(each.pattern) + (ast.dump(each.guard) if each.guard else ""))
+            else:
+                parts.append(ast.dump(each) if isinstance(each, ast.AST) else f"{name}={each!r}")
+    return " ".join(parts)
+
+
+def _text(lines: list[str], node: ast.AST | None) -> str:
+    line = getattr(node, "lineno", 0)
+    return lines[line - 1].strip()[:160] if 0 < line <= len(lines) else ""
+
+
+def guard_of(entry: str, package: str) -> Guard | None:
+    """Return the guard that ``module:function`` names, if it lies in ``package``; else None."""
+    module, _, function = entry.partition(":")
+    return Guard(package, module, function) if function and within(module, package) else None

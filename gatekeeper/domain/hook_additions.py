@@ -1,0 +1,170 @@
+"""Which statements may be added to a hook file without standing behind the opt-in: those that change nothing while it is off."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from gatekeeper.domain.guard_names import Guard, Names, import_targets, is_plain, key_of
+from gatekeeper.domain.hook_scopes import Scope, new_name_fault
+
+_DECORATORS = {"staticmethod", "classmethod", "property", "override", "overload", "contextmanager"}
+
+
+@dataclass(frozen=True)
+class Additions:
+    """Judges added statements of one hook file. ``known`` holds the stock file's words, which are not new names."""
+
+    path: str
+    package: str
+    names: Names
+    stock_imports: dict[str, str]
+    known: frozenset[str]
+
+    @property
+    def guard(self) -> Guard | None:
+        """The opt-in, or None if the manifest names none that could be used."""
+        return self.names.guard
+
+    def fault(self, node: ast.stmt, scope: Scope) -> str | None:
+        """Return why an added statement may not stand unguarded, or None."""
+        return scope.compile_time_fault(node, self.known) or self._fault(node, scope)
+
+    def _fault(self, node: ast.stmt, scope: Scope) -> str | None:
+        match node:
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                return None
+            case ast.Import() | ast.ImportFrom():
+                return self._import(node)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return self._function(node, scope)
+            case ast.ClassDef():
+                return self._class(node, scope)
+            case ast.Assign(targets=[target]):
+                return self._assignment(target, node.value, scope)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                return self._assignment(target, value, scope) or self._annotation(node.annotation)
+            case ast.If():
+                return self._if(node, scope)
+            case ast.Try():
+                return self._try(node, scope)
+        return "it runs whether or not the opt-in said yes"
+
+    def _body(self, body: list[ast.stmt], scope: Scope) -> str | None:
+        return next((fault for each in body if (fault := self._fault(each, scope))), None)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> str | None:
+        for name, target in import_targets(node, self.path):
+            if name == "*":
+                return "a star import binds names that nobody can see"
+            if target == f"typing.{name}" == "typing.TYPE_CHECKING" and self._imported_alike(name, target):
+                continue
+            inside = target if not isinstance(node, ast.Import) else node.names[0].name
+            if not within(inside, self.package):
+                return f"imports {inside}, which is not part of {self.package}"
+            if name == target and self._imported_alike(name, target):
+                continue  # `import a.b.c` binds `a`, as the stock file does already
+            if fault := new_name_fault(name, self.known):
+                return fault
+        return None
+
+    def _imported_alike(self, name: str, target: str) -> bool:
+        return name not in self.known or self.stock_imports.get(name) == target
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> str | None:
+        arguments = node.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        every.extend(one for one in (arguments.vararg, arguments.kwarg) if one)
+        if not all(is_plain(default) for default in (*arguments.defaults, *arguments.kw_defaults) if default):
+            return "a default argument runs code when the function is defined"
+        annotations = [*(argument.annotation for argument in every), node.returns]
+        fault = next((fault for each in annotations if each and (fault := self._annotation(each))), None)
+        return fault or self._decorators(node.decorator_list) or self._definition(node.name, scope)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> str | None:
+        if node.keywords or not all(is_plain(base) for base in node.bases):
+            return "the class statement runs code of its own (keywords, metaclass or computed bases)"
+        if fault := self._decorators(node.decorator_list) or self._definition(node.name, scope):
+            return fault
+        for each in node.body:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                # Names inside a class of one's own are one's own; only what runs at definition counts.
+                fault = self._function(each, Scope("own class"))
+            elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant):
+                fault = None
+            elif isinstance(each, ast.AnnAssign) and (each.value is None or isinstance(each.value, ast.Constant)):
+                fault = self._annotation(each.annotation)
+            else:
+                quiet = isinstance(each, ast.Pass) or (
+                    isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+                )
+                fault = None if quiet else "the class body runs code"
+            if fault:
+                return fault
+        return None
+
+    def _decorators(self, decorators: list[ast.expr]) -> str | None:
+        for each in decorators:
+            name = each.attr if isinstance(each, ast.Attribute) else each.id if isinstance(each, ast.Name) else ""
+            if name not in _DECORATORS or not is_plain(each):
+                return f"the decorator {ast.unparse(each)} runs when the name is defined"
+        return None
+
+    def _annotation(self, node: ast.expr) -> str | None:
+        allowed = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.BitOr,
+                   ast.expr_context)  # fmt: skip
+        odd = any(not isinstance(inner, allowed) for inner in ast.walk(node))
+        return "an annotation runs code" if odd else None
+
+    def _assignment(self, target: ast.expr, value: ast.expr, scope: Scope) -> str | None:
+        key = key_of(target)
+        if key is None:
+            return "it assigns to something else than one new name"
+        if scope.kind == "class":
+            return "it adds an attribute to a stock class"
+        constant = isinstance(value, ast.Constant)
+        if not constant and not self.names.is_value(value):
+            return "it assigns something else than the guard's answer, None or a constant"
+        if key.attribute:
+            return self._member(key.name, scope)
+        return new_name_fault(key.name, self.known)
+
+    def _definition(self, name: str, scope: Scope) -> str | None:
+        if scope.kind == "own class":
+            return None
+        return self._member(name, scope) if scope.kind == "class" else new_name_fault(name, self.known)
+
+    def _member(self, name: str, scope: Scope) -> str | None:
+        """A new member of a stock class. Where that inherits, the name must carry a word of the directory's name."""
+        fault = new_name_fault(name, self.known)
+        if fault or not scope.inherits:
+            return fault
+        words = [word for word in self.package.rpartition(".")[2].split("_") if len(word) >= 4]
+        if not any(word in name.casefold() and word != name.casefold() for word in words):
+            return f"{name} could replace something inherited; expected a name that holds {' or '.join(words)}"
+        return None
+
+    def _if(self, node: ast.If, scope: Scope) -> str | None:
+        if self.names.dotted(node.test) == "typing.TYPE_CHECKING" and scope.kind == "module":
+            if all(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body):
+                return self._body(node.orelse, scope)
+            return "a TYPE_CHECKING block holds imports only"
+        if self.names.is_test(node.test):
+            return self._walrus(node.test) or self._body(node.orelse, scope)
+        return f"`if {ast.unparse(node.test)[:80]}` is not a test of the opt-in"
+
+    def _walrus(self, test: ast.expr) -> str | None:
+        bound = [inner.target.id for inner in ast.walk(test) if isinstance(inner, ast.NamedExpr)]
+        return next((fault for name in bound if (fault := new_name_fault(name, self.known))), None)
+
+    def _try(self, node: ast.Try, scope: Scope) -> str | None:
+        for handler in node.handlers:
+            if handler.type is not None and not is_plain(handler.type):
+                return "an except clause runs code"
+        blocks = (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody)
+        return next((fault for block in blocks if (fault := self._body(block, scope))), None)
+
+
+def within(dotted: str, package: str) -> bool:
+    """Whether a dotted name is a package or lies in it."""
+    return dotted == package or dotted.startswith(package + ".")
