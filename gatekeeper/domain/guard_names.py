@@ -15,7 +15,10 @@ from typing import NamedTuple
 
 
 class Guard(NamedTuple):
-    """The opt-in of a specialised directory: function ``function`` of the module ``module``, both below ``package``."""
+    """The opt-in of a specialised directory: function ``function`` of the module ``module``, both below ``package``.
+
+    An empty ``function`` stands for any function of the package: which one is meant is unknown while there is no manifest.
+    """
 
     package: str
     module: str
@@ -58,10 +61,14 @@ class Names:
 
     def asks_the_guard(self, node: ast.expr) -> bool:
         """Whether an expression is a call of the guard function with arguments that run nothing."""
+        if self.guard is None or not isinstance(node, ast.Call):
+            return False
+        called, guard = self.dotted(node.func) or "", self.guard
+        asked = (
+            called == f"{guard.module}.{guard.function}" if guard.function else called.startswith(guard.package + ".")
+        )
         return (
-            self.guard is not None
-            and isinstance(node, ast.Call)
-            and self.dotted(node.func) == f"{self.guard.module}.{self.guard.function}"
+            asked
             and all(is_plain(argument) for argument in node.args)
             and all(is_plain(keyword.value) for keyword in node.keywords)
         )

@@ -35,7 +35,8 @@ class FastTrack:
     """What makes a pull request a fast-track one."""
 
     directory: str | None
-    """The specialised directory that is judged; None if only a manifest outside every listed root was touched."""
+    """The specialised directory that is judged; None if only a manifest outside every listed root, or a directory that is spelled
+    like a listed one but for letter case, was touched: then nothing is open."""
     others: tuple[str, ...]
     """Further specialised directories that the change touches: one pull request may touch one."""
     root: str | None
@@ -79,22 +80,19 @@ def fast_track(subject: PolicyInput) -> FastTrack | None:
 def find(configuration: RepositoryConfiguration, changes: Iterable[ChangedFile]) -> FastTrack | None:
     """As :func:`fast_track`, from a sound configuration and changed entries."""
     exact: dict[str, tuple[str, ModelRules]] = {}
-    folded: dict[str, tuple[str, ModelRules]] = {}
-    manifest = False
+    odd = False
     for change in changes:
-        manifest = manifest or components(change.path)[-1].casefold() == MANIFEST_NAME
         found = specialised_directory(configuration, change)
         if found:
             exact.setdefault(found[0], found[1:])
-            continue
-        twin = specialised_directory(configuration, change, fold=True)
-        if twin:
-            folded.setdefault(twin[0], twin[1:])
-    touched = exact or folded
-    if not touched:
-        return FastTrack(directory=None, others=(), root=None, model=None) if manifest else None
-    directory, *others = sorted(touched)
-    root, model = touched[directory]
+        elif components(change.path)[-1].casefold() == MANIFEST_NAME:
+            odd = True
+        else:
+            odd = odd or specialised_directory(configuration, change, fold=True) is not None
+    if not exact:
+        return FastTrack(directory=None, others=(), root=None, model=None) if odd else None
+    directory, *others = sorted(exact)
+    root, model = exact[directory]
     return FastTrack(directory=directory, others=tuple(others), root=root, model=model)
 
 
@@ -103,18 +101,15 @@ def specialised_directory(
 ) -> tuple[str, str, ModelRules] | None:
     """Return (specialised directory, model root, rules) that a changed entry lies in, or None. The first table that fits wins.
 
-    With ``fold`` names are compared without regard to letter case; the directory is then spelled as in the change.
+    With ``fold`` names are compared without regard to letter case, and everything is spelled so.
     """
-    path = change.path
+    path = change.path.casefold() if fold else change.path
     for model in configuration.models:
         for free in model.free:
             pattern = f"{model.root}/{free}"
-            directory = (
-                matched_directory(pattern.casefold(), path.casefold()) if fold else matched_directory(pattern, path)
-            )
+            directory = matched_directory(pattern.casefold() if fold else pattern, path)
             if directory is None:
                 continue
-            directory = path[: len(directory)] if len(path) == len(path.casefold()) else directory
             if directory == path and not _replaces_directory(change):
                 continue
             depth = len(components(model.root))

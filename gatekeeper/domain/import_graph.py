@@ -1,0 +1,81 @@
+"""Who imports what across the edge of a specialised directory. A byte search first; only the files it finds are parsed."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import warnings
+from collections.abc import Iterable
+from functools import lru_cache
+
+from gatekeeper.domain.globs import matched_directory
+from gatekeeper.domain.guard_names import import_targets
+from gatekeeper.domain.hook_additions import within
+from gatekeeper.domain.repository import RepositoryConfiguration
+from gatekeeper.domain.source import SourceTree
+
+LARGEST = 4 * 1024 * 1024
+
+
+def package_of(directory: str) -> str:
+    """Return the dotted name of a directory."""
+    return directory.replace("/", ".")
+
+
+def importers(tree: SourceTree, directory: str) -> dict[str, int]:
+    """Return the paths of Python files outside ``directory`` that import from it, with the line of the first such import."""
+    package = package_of(directory)
+    found: dict[str, int] = {}
+    for path in tree.grep(posixpath.basename(directory).encode()):
+        if path.startswith(directory + "/"):
+            continue
+        lines = [line for target, line in imports_of(tree.read(path), path) if within(target, package)]
+        if lines:
+            found[path] = min(lines)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def imports_of(source: bytes, path: str) -> tuple[tuple[str, int], ...]:
+    """Return (dotted target, line) of every import of a file, in functions too. A file that does not parse imports nothing."""
+    if len(source) > LARGEST:
+        return ()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.extend((target, node.lineno) for _, target in import_targets(node, path))
+    return tuple(found)
+
+
+def foreign(
+    targets: Iterable[tuple[str, int]],
+    configuration: RepositoryConfiguration,
+    directory: str,
+    root: str,
+    tree: SourceTree,
+) -> list[tuple[str, int, str]]:
+    """Return (target, line, why) of imports that reach into what is private to somebody else.
+
+    Private are the directories of another model or vendor, and modules and names of this repository with a leading underscore.
+    """
+    found = []
+    for target, line in targets:
+        place = target.replace(".", "/")
+        if within(target, package_of(directory)) or within(target, package_of(root)):
+            continue
+        other = next((model for one in configuration.models if (model := matched_directory(one.root, place))), None)
+        if other is not None and other != root and (entry := tree.entry(other)) is not None and entry.kind == "tree":
+            found.append((target, line, f"it belongs to {other}"))
+            continue
+        hidden = next((part for part in target.split(".") if part.startswith("_") and not part.startswith("__")), None)
+        if hidden and tree.entry(place.partition("/")[0]) is not None:
+            found.append((target, line, f"{hidden} is private"))
+    return found

@@ -1,0 +1,250 @@
+"""A fast-track change stays inside its own specialised directory, and what it adds outside is off until somebody opts in.
+
+What it checks: every changed entry of every comparison (each merge base to head, base tip to merge result) by zone, mode and name;
+hook files by line budget and guard; the files of the directory by type and content; imports across the directory's edge.
+
+Why: the fast track is only fast because nothing else can break.
+
+How to fix: keep the change to one specialised directory; call into it from hook files behind the guard that the manifest names; move
+everything else to a pull request of its own, or ask the owner of the path for a waiver. ``docs/isolation.md`` has the details.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from gatekeeper.domain import manifest as manifests
+from gatekeeper.domain import waivers
+from gatekeeper.domain.contents import content_faults, name_faults
+from gatekeeper.domain.entry_faults import case_twins, described, placed, root_faults
+from gatekeeper.domain.guards import Guard, guard_of, judge_hook
+from gatekeeper.domain.import_graph import foreign, importers, imports_of, package_of
+from gatekeeper.domain.lines import count_lines
+from gatekeeper.domain.owners import Owners, read_owners
+from gatekeeper.domain.policy import Check, Effect, Finding, Parameters, Policy, PolicyInput, Report
+from gatekeeper.domain.snapshot import ChangedFile, ChangeKind, Comparison
+from gatekeeper.domain.zones import (
+    FastTrack,
+    Zone,
+    ZoneMap,
+    changed_entries,
+    comparisons,
+    fast_track,
+    touches_reference,
+)
+
+
+class IsolationParameters(Parameters):
+    """Limits of the isolation rule."""
+
+    max_files: int = Field(default=3000, ge=1, description="most changed files in one comparison")
+    max_file_bytes: int = Field(
+        default=1 << 20, ge=1, description="most bytes of one file in the specialised directory"
+    )
+    max_findings: int = Field(
+        default=200, ge=10, description="most findings shown; one more says how many were left out"
+    )
+    allowed_suffixes: tuple[str, ...] = Field(
+        default=(".py", ".md", ".toml", ".json"), description="types of file allowed inside"
+    )
+    native_suffixes: tuple[str, ...] = Field(
+        default=(".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".inl", ".hip", ".mm"),
+        description="types of file that an owner may let in",
+    )
+
+
+def judge(subject: PolicyInput, parameters: IsolationParameters) -> Report:
+    """Report everything that reaches outside, with waivers applied."""
+    track = fast_track(subject)
+    owners = read_owners(subject.base, subject.configuration)
+    if track is not None:
+        findings = list(_Isolation(subject, parameters, track, owners).findings())
+    elif touches_reference(subject.configuration, changed_entries(subject.snapshot)):
+        findings = list(_reference_alone(subject, owners))
+    else:
+        return Report(summary="no specialised tree touched", applicable=False)
+    kept = waivers.apply(
+        _distinct(findings), snapshot=subject.snapshot, evidence=subject.evidence, policy=POLICY.id, owners=owners
+    )
+    return Report(findings=_capped(kept, parameters.max_findings))
+
+
+def _reference_alone(subject: PolicyInput, owners: Owners) -> Iterator[Finding]:
+    for change in changed_entries(subject.snapshot):
+        if touches_reference(subject.configuration, [change]):
+            yield Finding(
+                code="ISO_REFERENCE_CHANGED", message="what kernels are judged by is changed", path=change.path,
+                expected="a word of the owner", found=described(change), effect=Effect.HOLD,
+                waivable_by=owners.of(change.path),
+            )  # fmt: skip
+
+
+def _distinct(findings: list[Finding]) -> list[Finding]:
+    """Drop what both comparisons saw; the same statement may stand on different lines in the two."""
+    seen = {}
+    for finding in findings:
+        seen.setdefault((finding.code, finding.path, finding.expected, finding.found, finding.effect), finding)
+    return list(seen.values())
+
+
+def _capped(findings: list[Finding], most: int) -> list[Finding]:
+    if len(findings) <= most:
+        return findings
+    order = {Effect.FAIL: 0, Effect.HOLD: 1, Effect.NOTE: 2}
+    ranked = sorted(findings, key=lambda finding: order[finding.effect])
+    left = ranked[most:]
+    rest = Finding(code="ISO_MORE_FINDINGS", message=f"{len(left)} more findings are not shown",
+                   expected=f"at most {most} findings", found=str(len(findings)), effect=left[0].effect)  # fmt: skip
+    return [*ranked[:most], rest]
+
+
+class _Isolation:
+    def __init__(self, subject: PolicyInput, parameters: IsolationParameters, track: FastTrack, owners: Owners) -> None:
+        self.subject = subject
+        self.parameters = parameters
+        self.track = track
+        self.owners = owners
+        self.zones = ZoneMap(subject.configuration, track)
+        self.after = [tree for tree in (subject.head, subject.merged) if tree is not None]
+        self.changes = changed_entries(subject.snapshot)
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._whole()
+        too_many = any(len(each.changes) > self.parameters.max_files for each in comparisons(self.subject.snapshot))
+        for change in self.changes:
+            zone = self.zones.zone(change.path)
+            yield from placed(change, zone, self.owners)
+            if zone in (Zone.FREE, Zone.TESTS) and not too_many:
+                yield from self._source(change, zone)
+        if too_many or self.subject.snapshot.defects:
+            return  # the contents of a change that cannot pass are not worth the reading
+        yield from case_twins(self.changes, self.after)
+        if self.track.directory is not None:
+            yield from root_faults(self.track.directory, self.subject.base, self.after)
+            yield from self._hooks(self.track.directory)
+            yield from self._importers(self.track.directory)
+
+    def _whole(self) -> Iterator[Finding]:
+        """Yield what concerns the pull request as a whole."""
+        snapshot = self.subject.snapshot
+        if len(snapshot.merge_bases) > 1:
+            yield Finding(code="ISO_AMBIGUOUS_BASE", message="several merge bases exist", expected="one merge base",
+                          found=", ".join(snapshot.merge_bases), effect=Effect.HOLD,
+                          waivable_by=self.owners.maintainers)  # fmt: skip
+        if snapshot.merge_bases and snapshot.merge_tree is None and not snapshot.defects:
+            yield Finding(code="ISO_CONFLICT", message="the change does not merge into the base branch",
+                          expected="a merge without conflicts", found="conflicts", effect=Effect.HOLD)  # fmt: skip
+        if snapshot.merged is not None and not snapshot.merged.changes and not snapshot.defects:
+            yield Finding(code="ISO_EMPTY_DIFF", message="merging would change nothing",
+                          expected="at least one changed file", found="none")  # fmt: skip
+        for each in comparisons(snapshot):
+            if len(each.changes) > self.parameters.max_files:
+                yield Finding(code="ISO_TOO_MANY_FILES", message="more files than anybody would review",
+                              expected=f"at most {self.parameters.max_files}", found=str(len(each.changes)),
+                              path=each.changes[self.parameters.max_files].path)  # fmt: skip
+        for other in self.track.others:
+            yield Finding(code="ISO_SEVERAL_TREES", message="a second specialised directory is touched", path=other,
+                          expected=f"a pull request of its own; this one is about {self.track.directory}",
+                          found=other)  # fmt: skip
+
+    def _source(self, change: ChangedFile, zone: Zone) -> Iterator[Finding]:
+        if change.new_blob is None or change.new_mode not in ("100644", "100755"):
+            return
+        owners, limits, path = self.owners.of(change.path), self.parameters, change.path
+        yield from name_faults(path, allowed=limits.allowed_suffixes, native=limits.native_suffixes, owners=owners,
+                               tests=zone is Zone.TESTS)  # fmt: skip
+        data = self.subject.head.read_blob(change.new_blob)
+        yield from content_faults(path, data, limits.max_file_bytes)
+        if zone is Zone.FREE and path.endswith(".py"):
+            yield from self._imports(change, data)
+
+    def _imports(self, change: ChangedFile, data: bytes) -> Iterator[Finding]:
+        assert self.track.directory is not None
+        assert self.track.root is not None
+        before = {target for target, _ in imports_of(self._old(change), change.path)}
+        fresh = [found for found in imports_of(data, change.path) if found[0] not in before]
+        for target, line, why in foreign(
+            fresh, self.subject.configuration, self.track.directory, self.track.root, self.subject.base
+        ):
+            place = target.replace(".", "/")
+            yield Finding(code="ISO_PRIVATE_IMPORT", message=f"imports {target}: {why}", path=change.path, line=line,
+                          expected="imports of what is public", found=target, effect=Effect.HOLD,
+                          waivable_by=self.owners.of(place))  # fmt: skip
+
+    def _old(self, change: ChangedFile) -> bytes:
+        return self.subject.base.read_blob(change.old_blob) if change.old_blob and change.old_mode != "160000" else b""
+
+    def _hooks(self, directory: str) -> Iterator[Finding]:
+        guard = self._guard(directory)
+        for comparison in comparisons(self.subject.snapshot):
+            hooks = [
+                change
+                for change in comparison.changes
+                if self.zones.zone(change.path) is Zone.HOOK
+                and change.kind is ChangeKind.MODIFIED
+                and change.new_mode in ("100644", "100755")
+            ]
+            yield from self._budget(comparison, hooks)
+            for change in hooks:
+                yield from self._hook(change, guard, directory)
+
+    def _guard(self, directory: str) -> Guard:
+        """Return the opt-in that the manifest names. Without a valid manifest, which fails the scope check, any function of
+        the directory may be the one."""
+        package = package_of(directory)
+        path = posixpath.join(directory, manifests.MANIFEST_NAME)
+        manifest, _ = manifests.load(self.subject.merged or self.subject.head, path)
+        named = guard_of(manifest.guard, package) if manifest is not None else None
+        return named or Guard(package, "", "")
+
+    def _budget(self, comparison: Comparison, hooks: list[ChangedFile]) -> Iterator[Finding]:
+        if not hooks or self.track.model is None:
+            return
+        added = {
+            change.path: count_lines(self._old(change), self.subject.head.read_blob(change.new_blob or "")).added
+            for change in hooks
+        }
+        budget = self.track.model.hook_budget
+        if sum(added.values()) > budget:
+            most = max(added, key=lambda path: added[path])
+            yield Finding(code="ISO_HOOK_BUDGET", message="too many lines are added to hook files", path=most,
+                          expected=f"at most {budget} added lines over all hook files",
+                          found=f"{sum(added.values())} in {len(hooks)} file(s)")  # fmt: skip
+
+    def _hook(self, change: ChangedFile, guard: Guard, directory: str) -> Iterator[Finding]:
+        owners, new = self.owners.of(change.path), self.subject.head.read_blob(change.new_blob or "")
+        if not change.path.endswith(".py"):
+            yield Finding(code="ISO_HOOK_UNGUARDED", message="only Python hook files can be checked for the opt-in",
+                          expected="a word of the path's owner", found=described(change), path=change.path,
+                          effect=Effect.HOLD, waivable_by=owners)  # fmt: skip
+            return
+        yield from content_faults(change.path, new, self.parameters.max_file_bytes)
+        for fault in judge_hook(self._old(change), new, change.path, guard, package_of(directory)):
+            yield Finding(code="ISO_HOOK_UNGUARDED", message=fault.message, expected=fault.expected, found=fault.found,
+                          path=change.path, line=fault.line, waivable_by=owners)  # fmt: skip
+
+    def _importers(self, directory: str) -> Iterator[Finding]:
+        tree = self.subject.merged or self.subject.head
+        before = importers(self.subject.base, directory)
+        for path, line in importers(tree, directory).items():
+            if self.zones.zone(path) in (Zone.HOOK, Zone.TESTS):
+                continue
+            known = path in before
+            yield Finding(
+                code="ISO_FOREIGN_IMPORT", message="a file outside the hooks imports the specialised directory", path=path,
+                line=line, expected="imports from hook files and tests only",
+                found="an import that was there before" if known else "a new import",
+                effect=Effect.NOTE if known else Effect.HOLD, waivable_by=() if known else self.owners.of(path),
+            )  # fmt: skip
+
+
+POLICY = Policy(
+    id="isolation",
+    check=Check.ISOLATION,
+    title="Changes stay inside the model's own directory",
+    judge=judge,
+    parameters=IsolationParameters,
+)
