@@ -44,7 +44,9 @@ def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found.double() - wanted.double()).norm() / wanted.double().norm())
 
 
-def check(make: Callable[[dict], Any], weights: Any, rows: int, seed: int, null_rows: tuple[int, ...] = ()) -> dict[str, Any]:
+def check(
+    make: Callable[[dict], Any], weights: Any, rows: int, seed: int, null_rows: tuple[int, ...] = ()
+) -> dict[str, Any]:
     """Errors of one step of an arm against the reference; replayed twice through a graph from restored states."""
     inputs = draw_inputs(rows, seed, "cuda", null_rows)
     kept = {k: v.clone() for k, v in inputs.items()}
@@ -173,7 +175,9 @@ def profile(graph: torch.cuda.CUDAGraph, sets: int, count: int) -> list[dict[str
         for _ in range(8):
             graph.replay()
         torch.cuda.synchronize()
-    events = [e for e in prof.events() if e.device_type == torch.autograd.DeviceType.CUDA and e.time_range.elapsed_us() > 0]
+    events = [
+        e for e in prof.events() if e.device_type == torch.autograd.DeviceType.CUDA and e.time_range.elapsed_us() > 0
+    ]
     events.sort(key=lambda e: e.time_range.start)
     per = count * sets
     if len(events) != 8 * per:
@@ -194,7 +198,9 @@ def race_rows(rows: int, sets: list[Any], library: Any, blocks: int, tuned: bool
     graphs = {"stock": capture(run_all(stock))}
     record["stock_nodes"] = nodes(graphs["stock"])
     record["stock_nodes_per_layer"] = sum(record["stock_nodes"].values()) / len(sets)
-    guarded(record, "stock_profile", lambda: profile(graphs["stock"], len(sets), round(record["stock_nodes_per_layer"])))
+    guarded(
+        record, "stock_profile", lambda: profile(graphs["stock"], len(sets), round(record["stock_nodes_per_layer"]))
+    )
     cand = arms(rows, sets, lambda w, t: Candidate(library, w, t), 100 + rows)
     if tuned:
         guarded(record, "tuning", lambda: tune(cand, rows))
@@ -304,6 +310,12 @@ def main() -> None:
         for arm, make in makers.items():
             key = f"{arm} {rows}" + (f" null {len(null)}" if null else "")
             guarded(checks, key, lambda: check(make, sets[0], rows, 7 + rows, null))  # noqa: B023
+    for index in range(len(tactics("in_proj", 8))):
+        guarded(
+            checks,
+            f"candidate 8 in_proj {index}",
+            lambda: check(lambda t: Candidate(library, sets[0], t, {"in_proj": index}), sets[0], 8, 15),  # noqa: B023
+        )
     record["checks_good"] = {k: good(v) if "failed" not in v else False for k, v in checks.items()}
     print("good:", record["checks_good"], flush=True)
     save()

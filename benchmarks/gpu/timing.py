@@ -65,7 +65,12 @@ def spread(values: list[float]) -> dict[str, float]:
     """Median, 10th and 90th percentile."""
     ordered = sorted(values)
     n = len(ordered)
-    return {"median": statistics.median(ordered), "p10": ordered[n // 10], "p90": ordered[min(n - 1, n * 9 // 10)], "n": n}
+    return {
+        "median": statistics.median(ordered),
+        "p10": ordered[n // 10],
+        "p90": ordered[min(n - 1, n * 9 // 10)],
+        "n": n,
+    }
 
 
 def interleaved(graphs: dict[str, torch.cuda.CUDAGraph], blocks: int, replays: int) -> dict[str, list[float]]:

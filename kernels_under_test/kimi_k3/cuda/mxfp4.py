@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 PLACES = ((6, 15), (3, 12), (0, 14), (9, 13))
 """Of each pair of codes: lowest bit of the magnitude, and the sign bit, inside a 16-bit half."""
+
+
+STOCK_ASM = os.environ.get("K3_STOCK_DECODE", "asm") == "asm"
+"""Stock's packing: words for the decode in assembly, or plain nibbles (first half of a chunk in the low ones)."""
 
 
 def values(codes: Tensor, scales: Tensor) -> Tensor:
@@ -48,5 +54,7 @@ def halves(codes: Tensor, block: int) -> Tensor:
     word's decode and its second half in the odd ones."""
     e, n, k = codes.shape
     parts = codes.view(e, n, k // (2 * block), 2, block // 4, 4)
+    if not STOCK_ASM:
+        return (parts[:, :, :, 0] | (parts[:, :, :, 1] << 4)).reshape(e, n, k // 2)
     words = pack(torch.cat((parts[:, :, :, 0], parts[:, :, :, 1]), dim=-1))
     return words.view(torch.uint8).reshape(e, n, k // 2)

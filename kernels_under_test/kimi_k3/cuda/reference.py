@@ -6,7 +6,19 @@ import torch
 from torch import Tensor
 
 from kernels_under_test.kimi_k3.cuda import mxfp4
-from kernels_under_test.kimi_k3.cuda.sizes import B_COLUMN, DIM, HEADS, HIDDEN, INTER, LATENT, OUT_SHARD, RANK, SHARED, TOP_K, WIDTH
+from kernels_under_test.kimi_k3.cuda.sizes import (
+    B_COLUMN,
+    DIM,
+    HEADS,
+    HIDDEN,
+    INTER,
+    LATENT,
+    OUT_SHARD,
+    RANK,
+    SHARED,
+    TOP_K,
+    WIDTH,
+)
 from kernels_under_test.kimi_k3.cuda.tensors import Weights
 
 
@@ -50,7 +62,9 @@ def before_experts(w: dict[str, Tensor], t: dict[str, Tensor]) -> dict[str, Tens
     q, k, v = (z * torch.sigmoid(z)).view(rows, 3, HEADS, DIM).unbind(1)
     q = q * torch.rsqrt((q * q).sum(-1, keepdim=True) + 1e-6) * DIM**-0.5
     k = k * torch.rsqrt((k * k).sum(-1, keepdim=True) + 1e-6)
-    alpha = torch.exp(-5 * torch.sigmoid(torch.exp(w["a_log"].double())[:, None] * (raw + w["dt_bias"].double().view(HEADS, DIM))))
+    alpha = torch.exp(
+        -5 * torch.sigmoid(torch.exp(w["a_log"].double())[:, None] * (raw + w["dt_bias"].double().view(HEADS, DIM)))
+    )
     beta = torch.sigmoid(y[:, B_COLUMN : B_COLUMN + HEADS])
     state = t["state"][slot].double() * alpha[:, :, None, :]
     e = v - torch.einsum("bhvk,bhk->bhv", state, k)

@@ -64,7 +64,9 @@ def draw_weights(seed: int, device: str, keep_codes: bool) -> Weights:
     candidate: dict[str, Tensor] = {}
     codes: dict[str, Tensor] = {}
     for kind, n, k, center in (("in", 2 * INTER, LATENT, 120), ("out", LATENT, INTER, 121)):
-        scales = torch.randint(center - 1, center + 2, (EXPERTS, n, k // 32), device=device, generator=gen).to(torch.uint8)
+        scales = torch.randint(center - 1, center + 2, (EXPERTS, n, k // 32), device=device, generator=gen).to(
+            torch.uint8
+        )
         stock[f"{kind}_codes"] = torch.empty(EXPERTS, n, k // 2, dtype=torch.uint8, device=device)
         stock[f"{kind}_scales"] = scales
         candidate[f"{kind}_codes"] = torch.empty(EXPERTS, n * k // 8, dtype=torch.int32, device=device)

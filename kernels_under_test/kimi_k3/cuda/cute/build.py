@@ -117,7 +117,13 @@ def compile_variant(kernel: str, rows: int, index: int, out: Path) -> dict[str, 
     )
     cubin = compiled.__cubin__
     compiled.export_to_c(str(out / f"{symbol}.o"), function_name=symbol)
-    facts = {"symbol": symbol, "kernel": kernel, "rows": rows, "tactic": tactic, "sha256": hashlib.sha256(cubin).hexdigest()}
+    facts = {
+        "symbol": symbol,
+        "kernel": kernel,
+        "rows": rows,
+        "tactic": tactic,
+        "sha256": hashlib.sha256(cubin).hexdigest(),
+    }
     return facts | resources(cubin)
 
 
@@ -152,7 +158,9 @@ def _job(job: tuple[str, int, int, str]) -> dict[str, Any]:
         return {"symbol": name(kernel, rows, index), "error": f"{type(error).__name__}: {str(error)[:2000]}"}
 
 
-def build(out: Path, rows: Iterable[int] = ROWS, kernels: Iterable[str] | None = None, first_only: bool = False) -> list[dict[str, Any]]:
+def build(
+    out: Path, rows: Iterable[int] = ROWS, kernels: Iterable[str] | None = None, first_only: bool = False
+) -> list[dict[str, Any]]:
     """Compile all variants and link the library.
 
     Raises:
@@ -172,7 +180,9 @@ def build(out: Path, rows: Iterable[int] = ROWS, kernels: Iterable[str] | None =
     failed = [f for f in facts if "error" in f]
     (out / "kernels.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     if failed:
-        raise RuntimeError(f"{len(failed)} variants do not compile: " + "; ".join(f"{f['symbol']}: {f['error']}" for f in failed[:4]))
+        raise RuntimeError(
+            f"{len(failed)} variants do not compile: " + "; ".join(f"{f['symbol']}: {f['error']}" for f in failed[:4])
+        )
     link(out)
     return facts
 
@@ -186,7 +196,16 @@ def link(out: Path) -> None:
     if not runtime:
         raise RuntimeError(f"expected the DSL's static runtime below {root}")
     objects = [str(p) for p in sorted(out.glob("k3_*.o"))]
-    command = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(out / "kernels.so"), *objects, str(Path(__file__).with_name("raise.c"))]
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-o",
+        str(out / "kernels.so"),
+        *objects,
+        str(Path(__file__).with_name("raise.c")),
+    ]
     subprocess.run([*command, str(runtime[0]), "-lstdc++", "-ldl", "-lpthread"], check=True)
 
 

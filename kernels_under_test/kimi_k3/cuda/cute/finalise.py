@@ -93,7 +93,9 @@ class Finalise:
         wf = ptx.floats(wv)
         out = [acc[e] * scale * wf[e] for e in range(4)]
         ptx.store8(
-            ptx.addr(latent.iterator) + Int64(row) * (2 * LATENT) + off, ptx.pack(out[0], out[1]), ptx.pack(out[2], out[3])
+            ptx.addr(latent.iterator) + Int64(row) * (2 * LATENT) + off,
+            ptx.pack(out[0], out[1]),
+            ptx.pack(out[2], out[3]),
         )
 
 

@@ -10,14 +10,28 @@ from torch import Tensor
 
 from kernels_under_test.kimi_k3.cuda.cute.tactics import name
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
-from kernels_under_test.kimi_k3.cuda.sizes import EXPERTS, HIDDEN, INTER, LATENT, OUT_SHARD, PARTS, PROJECTION, SHARED, TOP_K, UNIT, WIDTH
+from kernels_under_test.kimi_k3.cuda.sizes import (
+    EXPERTS,
+    HIDDEN,
+    INTER,
+    LATENT,
+    OUT_SHARD,
+    PARTS,
+    PROJECTION,
+    SHARED,
+    TOP_K,
+    UNIT,
+    WIDTH,
+)
 from kernels_under_test.kimi_k3.cuda.tensors import BF16, Weights
 
 
 class Candidate:
     """One layer of one rank. The columns of logits and latents that other ranks compute are inputs: ``fill_front`` sets them."""
 
-    def __init__(self, library: Any, weights: Weights, inputs: dict[str, Tensor], choice: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, library: Any, weights: Weights, inputs: dict[str, Tensor], choice: Mapping[str, int] | None = None
+    ) -> None:
         w, c, t = weights.dense, weights.candidate, inputs
         self.library, self.choice = library, dict(choice or {})
         self.m = m = t["delta"].shape[0]

@@ -167,9 +167,7 @@ def select_or(a, b, c, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
 @dsl_user_op
 def mma(a, b, c, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
     """D = A (16 x 16, rows) B (16 x 8, columns) + C: bf16 in, fp32 sums, one warp."""
-    text = (
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
-    )
+    text = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
     return emit(text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", [*a, *b, *c], (Float32,) * 4, True, loc, ip)
 
 
@@ -197,11 +195,23 @@ def bulk_copy(dst, src, size, bar, *, loc=None, ip=None):  # type: ignore[no-unt
 @dsl_user_op
 def tile_copy(dst, desc, bar, c0, c1, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
     """One box of a two-dimensional tensor map to shared memory."""
-    text = (
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0],[$1,{$3,$4}],[$2];"
-    )
+    text = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0],[$1,{$3,$4}],[$2];"
     args = [Int32(dst), desc, Int32(bar), Int32(c0), Int32(c1)]
     return emit(text, "r,l,r,r,r,~{memory}", args, None, False, loc, ip)
+
+
+@dsl_user_op
+def prefetch(src, size, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """``size`` contiguous bytes into L2."""
+    text = "cp.async.bulk.prefetch.L2.global [$0], $1;"
+    return emit(text, "l,r", [Int64(src), Int32(size)], None, False, loc, ip)
+
+
+@dsl_user_op
+def tile_prefetch(desc, c0, c1, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """One box of a two-dimensional tensor map into L2."""
+    text = "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [$0,{$1,$2}];"
+    return emit(text, "l,r,r", [desc, Int32(c0), Int32(c1)], None, False, loc, ip)
 
 
 @dsl_user_op

@@ -19,20 +19,34 @@ from kernels_under_test.kimi_k3.cuda.cute.epilogue import Epilogue
 
 
 class Ring:
-    """M is a multiple of 8, N of TR, K of KC CL."""
+    """M is a multiple of 8, N of TR, K of KC CL. ``ahead`` further stages of weights go into L2 before the wait."""
 
     def __init__(
-        self, m: int, n: int, k: int, *, tr: int, kc: int, s: int, cl: int = 1, wk: int = 8, epilogue: str = "store", pdl: bool = True
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        tr: int,
+        kc: int,
+        s: int,
+        cl: int = 1,
+        wk: int = 8,
+        ahead: int = 0,
+        epilogue: str = "store",
+        pdl: bool = True,
     ) -> None:
         if m % 8 or n % tr or tr % 16 or k % (kc * cl) or (kc // 16) % wk or kc % 64:
             raise ValueError(f"no such tiling: M {m}, N {n}, K {k}, rows {tr}, columns {kc}, cluster {cl}, warps {wk}")
         self.m, self.n, self.k, self.tr, self.kc, self.s, self.cl, self.wk, self.pdl = m, n, k, tr, kc, s, cl, wk, pdl
-        self.steps = k // cl // kc
+        self.steps, self.ahead = k // cl // kc, ahead
         self.options = {"cluster": (cl, 1, 1)} if cl > 1 else {}
         self.epilogue = Epilogue(epilogue)
 
     @cute.jit
-    def __call__(self, x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor, stream: Any) -> None:
+    def __call__(
+        self, x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor, stream: Any
+    ) -> None:
         dw = xcuda.create_tensor_map_tiled(
             w.iterator.toint(), BFloat16, [self.k, self.n], [self.k * 2 // 16], [64, self.tr],
             swizzle=xcuda.TensorMapSwizzle.s128b,
@@ -92,6 +106,9 @@ class Ring:
                 for s in cutlass.range_constexpr(min(S, steps)):
                     ptx.expect(fb + 8 * s, stage)
                     self.fetch(rb + s * stage, wd, fb + 8 * s, k0 + s * KC, tile * TR, TR)
+                for s in cutlass.range_constexpr(S, min(S + self.ahead, steps)):
+                    for b in cutlass.range_constexpr(boxes):
+                        ptx.tile_prefetch(wd, k0 + s * KC + b * 64, tile * TR)
             ptx.begin(self.pdl)
             if lane == 0:
                 for s in cutlass.range_constexpr(min(S, steps)):
@@ -130,9 +147,6 @@ class Ring:
                             v = ptx.matrices4(xa + (j * 16 + brow) * 128 + (((c0 + bcx) ^ r7) << 4))
                             bb += [(v[0], v[1]), (v[2], v[3])]
                     B.append(bb)
-                cute.arch.sync_warp()
-                if lane == 0:
-                    ptx.arrive(eb + 8 * slot)
                 for q in cutlass.range_constexpr(slices):
                     for i in cutlass.range_constexpr(R16):
                         for j in cutlass.range_constexpr(J):
@@ -140,6 +154,9 @@ class Ring:
                             d = ptx.mma(A[q][i], B[q][j], tuple(acc[z + e] for e in range(4)))
                             for e in cutlass.range_constexpr(4):
                                 acc[z + e] = d[e]
+                cute.arch.sync_warp()
+                if lane == 0:
+                    ptx.arrive(eb + 8 * slot)
                 slot += 1
                 if slot == S:
                     slot = Int32(0)

@@ -26,7 +26,9 @@ class Route:
         self.m, self.pdl = m, pdl
 
     @cute.jit
-    def __call__(self, logits: cute.Tensor, bias: cute.Tensor, ids: cute.Tensor, weights: cute.Tensor, stream: Any) -> None:
+    def __call__(
+        self, logits: cute.Tensor, bias: cute.Tensor, ids: cute.Tensor, weights: cute.Tensor, stream: Any
+    ) -> None:
         self.kernel(logits, bias, ids, weights).launch(
             grid=(self.m, 1, 1), block=(32 * WARPS, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
         )
@@ -103,14 +105,22 @@ class Group:
 
     @cute.jit
     def __call__(
-        self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor, stream: Any
+        self,
+        ids: cute.Tensor,
+        count: cute.Tensor,
+        expert: cute.Tensor,
+        token: cute.Tensor,
+        pair: cute.Tensor,
+        stream: Any,
     ) -> None:
         self.kernel(ids, count, expert, token, pair).launch(
             grid=(1, 1, 1), block=(1024, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor) -> None:
+    def kernel(
+        self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor
+    ) -> None:
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
         smem = SmemAllocator()

@@ -19,19 +19,32 @@ from kernels_under_test.kimi_k3.cuda.cute.epilogue import Epilogue
 
 
 class Skinny:
-    """N is even; K is a multiple of 256 P."""
+    """N is even; K is a multiple of 256 P. ``ahead`` further pieces of each warp go into L2 before the wait."""
 
     def __init__(
-        self, m: int, n: int, k: int, *, p: int, q: int, s: int, epilogue: str = "store", grid: int = 132, pdl: bool = True
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        p: int,
+        q: int,
+        s: int,
+        ahead: int = 0,
+        epilogue: str = "store",
+        grid: int = 132,
+        pdl: bool = True,
     ) -> None:
         if k % (256 * p) or n % 2:
             raise ValueError(f"expected K a multiple of {256 * p} and an even N, found K = {k}, N = {n}")
         self.m, self.n, self.k, self.p, self.q, self.s, self.grid, self.pdl = m, n, k, p, q, s, grid, pdl
-        self.vectors = k // p // 256
+        self.vectors, self.ahead = k // p // 256, ahead
         self.epilogue = Epilogue(epilogue)
 
     @cute.jit
-    def __call__(self, x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor, stream: Any) -> None:
+    def __call__(
+        self, x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor, stream: Any
+    ) -> None:
         self.kernel(x, w, y, y2, y3).launch(
             grid=(self.grid, 1, 1),
             block=(32 * self.p * self.q, 1, 1),
@@ -67,6 +80,9 @@ class Skinny:
                 if s < count:
                     ptx.expect(mb + 8 * s, piece_bytes)
                     ptx.bulk_copy(my + s * piece_bytes, src + Int64(s * Q) * (2 * K), piece_bytes, mb + 8 * s)
+            for s in cutlass.range_constexpr(S, S + self.ahead):
+                if s < count:
+                    ptx.prefetch(src + Int64(s * Q) * (2 * K), piece_bytes)
         ptx.begin(self.pdl)
         xb = ptx.addr(x.iterator) + Int64(piece * piece_bytes + lane * 16)
         xr = [[ptx.load16(xb + m * 2 * K + 512 * v, "plain") for v in range(V)] for m in range(M)]

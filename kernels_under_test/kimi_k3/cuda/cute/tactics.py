@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels_under_test.kimi_k3.cuda.sizes import FRONT, HIDDEN, INTER, LATENT, OUT_SHARD, PROJECTION, SHARED, TOP_K, WIDTH
+from kernels_under_test.kimi_k3.cuda.sizes import (
+    FRONT,
+    HIDDEN,
+    INTER,
+    LATENT,
+    OUT_SHARD,
+    PROJECTION,
+    SHARED,
+    TOP_K,
+    WIDTH,
+)
 
 Tactic = dict[str, Any]
 
@@ -23,27 +33,27 @@ PRODUCTS = {
 SHARED_MEMORY = 227 * 1024
 
 
-def _skinny(p: int, q: int, s: int) -> Tactic:
-    return {"design": "skinny", "p": p, "q": q, "s": s}
+def _skinny(p: int, q: int, s: int, ahead: int = 0) -> Tactic:
+    return {"design": "skinny", "p": p, "q": q, "s": s, "ahead": ahead}
 
 
-def _ring(tr: int, kc: int, s: int, cl: int = 1, wk: int = 8) -> Tactic:
-    return {"design": "ring", "tr": tr, "kc": kc, "s": s, "cl": cl, "wk": wk}
+def _ring(tr: int, kc: int, s: int, cl: int = 1, wk: int = 8, ahead: int = 0) -> Tactic:
+    return {"design": "ring", "tr": tr, "kc": kc, "s": s, "cl": cl, "wk": wk, "ahead": ahead}
 
 
 SKINNY = {
     1: {
-        "in_proj": [_skinny(2, 4, 3), _skinny(2, 3, 2), _skinny(2, 4, 2), _skinny(2, 7, 1)],
-        "o_proj": [_skinny(1, 8, 4), _skinny(1, 8, 2), _skinny(1, 8, 3)],
-        "front": [_skinny(2, 4, 2), _skinny(2, 3, 2), _skinny(2, 4, 3)],
-        "shared_down": [_skinny(1, 8, 7), _skinny(1, 8, 4), _skinny(1, 12, 4)],
-        "tail_up": [_skinny(2, 4, 2), _skinny(2, 2, 4)],
+        "in_proj": [_skinny(2, 4, 2), _skinny(2, 4, 3), _skinny(2, 4, 2, 2), _skinny(2, 4, 2, 5), _skinny(2, 4, 3, 3)],
+        "o_proj": [_skinny(1, 8, 2), _skinny(1, 8, 4), _skinny(1, 8, 2, 5), _skinny(1, 8, 2, 3), _skinny(1, 8, 4, 4)],
+        "front": [_skinny(2, 4, 3), _skinny(2, 4, 2), _skinny(2, 4, 2, 2), _skinny(2, 4, 3, 2), _skinny(2, 4, 2, 1)],
+        "shared_down": [_skinny(1, 8, 4), _skinny(1, 8, 7), _skinny(1, 8, 4, 4), _skinny(1, 8, 2, 6)],
+        "tail_up": [_skinny(2, 2, 4), _skinny(2, 4, 2)],
     },
     2: {
-        "in_proj": [_skinny(4, 4, 2), _skinny(4, 3, 2), _skinny(4, 4, 3), _skinny(2, 4, 2)],
-        "o_proj": [_skinny(1, 8, 4), _skinny(1, 8, 2), _skinny(2, 8, 4)],
-        "front": [_skinny(4, 3, 2), _skinny(4, 4, 2), _skinny(2, 4, 2)],
-        "shared_down": [_skinny(1, 8, 7), _skinny(1, 8, 4), _skinny(1, 12, 4)],
+        "in_proj": [_skinny(4, 3, 2), _skinny(2, 4, 2), _skinny(4, 3, 2, 4), _skinny(2, 4, 2, 4)],
+        "o_proj": [_skinny(1, 8, 2), _skinny(1, 8, 4), _skinny(1, 8, 2, 5), _skinny(1, 8, 2, 3)],
+        "front": [_skinny(4, 3, 2), _skinny(2, 4, 2), _skinny(4, 3, 2, 3), _skinny(2, 4, 2, 2)],
+        "shared_down": [_skinny(1, 8, 4), _skinny(1, 8, 7), _skinny(1, 8, 4, 4)],
         "tail_up": [_skinny(2, 4, 2), _skinny(2, 2, 4)],
     },
 }
@@ -52,10 +62,15 @@ SKINNY = {
 def _rings(rows: int) -> dict[str, list[Tactic]]:
     if rows <= 16:
         return {
-            "in_proj": [_ring(48, 256, 6), _ring(48, 256, 3), _ring(48, 256, 4)],
-            "o_proj": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 3)],
-            "front": [_ring(16, 512, 4), _ring(16, 512, 6), _ring(16, 256, 8)],
-            "shared_down": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 3)],
+            "in_proj": [
+                _ring(48, 256, 6),
+                _ring(48, 256, 3),
+                _ring(48, 256, 6, ahead=6),
+                {**_ring(48, 256, 6), "pdl": False},
+            ],
+            "o_proj": [_ring(64, 256, 3), _ring(32, 256, 3), _ring(64, 256, 3, ahead=3), _ring(32, 256, 2, ahead=4)],
+            "front": [_ring(16, 512, 4), _ring(16, 512, 6), _ring(16, 512, 4, ahead=5), _ring(16, 512, 6, ahead=8)],
+            "shared_down": [_ring(32, 256, 3), _ring(64, 256, 3), _ring(64, 128, 4)],
             "tail_up": [_ring(16, 256, 4, 2), _ring(32, 128, 4, 4)],
         }
     return {
@@ -73,7 +88,11 @@ def _kda(rows: int) -> list[Tactic]:
     if rows <= 8:
         return [{"c": 4, "per_sm": 3}, {"c": 2, "per_sm": 3}, {"c": 4, "per_sm": 4, "early_gate": False}]
     if rows <= 16:
-        return [{"c": 2, "per_sm": 3, "early_gate": False}, {"c": 4, "per_sm": 4, "early_gate": False}, {"c": 1, "per_sm": 2}]
+        return [
+            {"c": 2, "per_sm": 3, "early_gate": False},
+            {"c": 4, "per_sm": 4, "early_gate": False},
+            {"c": 1, "per_sm": 2},
+        ]
     return [
         {"c": 1, "per_sm": 2, "early_gate": False, "pdl": False},
         {"c": 1, "per_sm": 2, "early_gate": False},
@@ -98,16 +117,14 @@ def tactics(kernel: str, rows: int) -> list[Tactic]:
         "route": [{}],
         "group": [{}],
         "experts_in": [
-            {"wk": 2, "per_sm": 8, "pdl": rows <= 2, **walk},
-            {"wk": 2, "per_sm": 8, "pdl": rows > 2, **walk},
-            {"wk": 4, "per_sm": 6, "pdl": rows <= 2, **walk},
+            {"wk": 2, "per_sm": 8, **walk},
+            {"wk": 4, "per_sm": 6, **walk},
         ],
         "experts_out": [
             {"wk": 1, "wr": 4, "pdl": rows <= 2, **walk},
-            {"wk": 1, "wr": 4, "pdl": rows > 2, **walk},
             {"wk": 1, "wr": 4, "r": 2, "per_sm": 4, "pdl": rows <= 2, **walk},
             {"wk": 1, "wr": 2, "r": 4, "per_sm": 5, "pdl": False, **walk},
-            {"wk": 1, "wr": 4, "r": 2, "per_sm": 4, "pdl": rows > 2, **walk},
+            {"wk": 1, "wr": 4, "r": 2, "per_sm": 4, **walk},
         ],
         "tail_finalise": [{}],
     }

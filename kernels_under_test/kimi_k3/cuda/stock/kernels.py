@@ -10,7 +10,9 @@ from triton.language.extra import libdevice
 
 
 @triton.jit
-def residual(delta, prefix, blocks, gamma, query, weight, x, D: tl.constexpr, NB: tl.constexpr, S: tl.constexpr, W: tl.constexpr):
+def residual(
+    delta, prefix, blocks, gamma, query, weight, x, D: tl.constexpr, NB: tl.constexpr, S: tl.constexpr, W: tl.constexpr
+):
     """prefix += delta; softmax mix of NB blocks and the prefix; norm. One program a row; S = power of two above NB."""
     row = tl.program_id(0)
     c = tl.arange(0, W)
@@ -34,7 +36,9 @@ def residual(delta, prefix, blocks, gamma, query, weight, x, D: tl.constexpr, NB
     share = share / tl.sum(share, axis=0)
     mix = tl.sum(source.to(tl.float32) * share[:, None], axis=0)
     scale = tl.rsqrt(tl.sum(mix * mix, axis=0) / D + 1e-5)
-    tl.store(x + row * D + c, (mix * scale * tl.load(weight + c, mask=m, other=0.0).to(tl.float32)).to(tl.bfloat16), mask=m)
+    tl.store(
+        x + row * D + c, (mix * scale * tl.load(weight + c, mask=m, other=0.0).to(tl.float32)).to(tl.bfloat16), mask=m
+    )
 
 
 @triton.jit
@@ -59,7 +63,21 @@ def conv_update(y, state, cw, slots, z, PITCH: tl.constexpr, C: tl.constexpr, WI
 
 
 @triton.jit
-def delta_rule(z, raw, y, a_log, dt, slots, state, o, PITCH: tl.constexpr, B_AT: tl.constexpr, H: tl.constexpr, K: tl.constexpr, BV: tl.constexpr):
+def delta_rule(
+    z,
+    raw,
+    y,
+    a_log,
+    dt,
+    slots,
+    state,
+    o,
+    PITCH: tl.constexpr,
+    B_AT: tl.constexpr,
+    H: tl.constexpr,
+    K: tl.constexpr,
+    BV: tl.constexpr,
+):
     """Gate, L2 norms and one recurrent step; a program owns BV value rows of a head."""
     vb, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     k = tl.arange(0, K)
@@ -141,26 +159,38 @@ def route(logits, bias, ids, weights, E: tl.constexpr, W: tl.constexpr, TOP: tl.
 
 
 @triton.jit
-def permute(ids, count, expert, token, pair, PAIRS: tl.constexpr, W: tl.constexpr, UNIT: tl.constexpr, TOP: tl.constexpr, B: tl.constexpr):
-    """Units of an expert and up to UNIT of its tokens, for all pairs; one program."""
+def permute(
+    ids,
+    count,
+    expert,
+    token,
+    pair,
+    PAIRS: tl.constexpr,
+    W: tl.constexpr,
+    UNIT: tl.constexpr,
+    TOP: tl.constexpr,
+    B: tl.constexpr,
+):
+    """Units of an expert and up to UNIT of its tokens, for all pairs; a program serves B experts."""
+    e = tl.program_id(0) * B + tl.arange(0, B)
     p = tl.arange(0, PAIRS)
     mine = tl.load(ids + p)
-    rank = tl.zeros([PAIRS], tl.int32)
-    for j in range(0, PAIRS, B):
-        q = j + tl.arange(0, B)
-        other = tl.load(ids + q)
-        rank += tl.sum(((mine[:, None] == other[None, :]) & (q[None, :] < p[:, None])).to(tl.int32), axis=1)
     held = tl.histogram(mine, W)
     units = (held + UNIT - 1) // UNIT
     start = tl.cumsum(units, axis=0) - units
     tl.store(count, tl.sum(units, axis=0))
-    for s in tl.static_range(UNIT):
-        tl.store(token + p * UNIT + s, tl.full([PAIRS], -1, tl.int32))
-    tl.debug_barrier()
-    unit = tl.gather(start, mine, axis=0) + rank // UNIT
-    tl.store(expert + unit, mine)
-    tl.store(token + unit * UNIT + rank % UNIT, p // TOP)
-    tl.store(pair + unit * UNIT + rank % UNIT, p)
+    first, tokens = tl.gather(start, e, axis=0), tl.gather(held, e, axis=0)
+    hit = mine[:, None] == e[None, :]
+    rank = tl.cumsum(hit.to(tl.int32), axis=0) - 1
+    unit = first[None, :] + rank // UNIT
+    at = unit * UNIT + rank % UNIT
+    zero = tl.zeros([PAIRS, B], tl.int32)
+    tl.store(expert + unit, zero + e[None, :], mask=hit)
+    tl.store(token + at, zero + p[:, None] // TOP, mask=hit)
+    tl.store(pair + at, zero + p[:, None], mask=hit)
+    slot = (tokens[:, None] - 1) // UNIT * UNIT + tl.arange(0, UNIT)[None, :]
+    spare = (tokens[:, None] > 0) & (slot >= tokens[:, None])
+    tl.store(token + first[:, None] * UNIT + slot, tl.full([B, UNIT], -1, tl.int32), mask=spare)
 
 
 @triton.jit
@@ -192,7 +222,23 @@ def decode(words):
 
 
 @triton.jit
-def experts(x, codes, scales, count, expert, token, pair, y, N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, KB: tl.constexpr, UNIT: tl.constexpr, OWN: tl.constexpr):
+def experts(
+    x,
+    codes,
+    scales,
+    count,
+    expert,
+    token,
+    pair,
+    y,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BN: tl.constexpr,
+    KB: tl.constexpr,
+    UNIT: tl.constexpr,
+    OWN: tl.constexpr,
+    ASM: tl.constexpr,
+):
     """Weight-only grouped product: y[pair, N] = x[row] W[expert]^T with W in MXFP4. OWN: input rows are pairs, not tokens.
 
     A byte at [n, chunk * KB + i] holds the codes of columns 2 KB chunk + i and 2 KB chunk + KB + i.
@@ -212,7 +258,13 @@ def experts(x, codes, scales, count, expert, token, pair, y, N: tl.constexpr, K:
         xp = x + row[None, :] * K + kb[:, None]
         acc = tl.zeros([BN, UNIT], tl.float32)
         for c in range(K // (2 * KB)):
-            low, high = decode(tl.load(wp + c * KB))
+            byte = tl.load(wp + c * KB)
+            if ASM:
+                low, high = decode(byte)
+            else:
+                b16 = byte.to(tl.int16)
+                low = (((b16 & 7) << 6) | ((b16 & 8) << 12)).to(tl.bfloat16, bitcast=True)
+                high = (((b16 & 0x70) << 2) | ((b16 & 0x80) << 8)).to(tl.bfloat16, bitcast=True)
             s0 = tl.load(sp + c * 2 * (KB // 32)).to(tl.int32)
             s1 = tl.load(sp + c * 2 * (KB // 32) + KB // 32).to(tl.int32)
             f0 = ((s0 + 126) << 23).to(tl.float32, bitcast=True)
@@ -239,7 +291,23 @@ def situ(value, out, N: tl.constexpr, B: tl.constexpr):
 
 
 @triton.jit
-def finalise(rows, weights, peers, norm, latent, shared, shared_peers, shard, M, L: tl.constexpr, W: tl.constexpr, D: tl.constexpr, OUT: tl.constexpr, TOP: tl.constexpr, PEERS: tl.constexpr):
+def finalise(
+    rows,
+    weights,
+    peers,
+    norm,
+    latent,
+    shared,
+    shared_peers,
+    shard,
+    M,
+    L: tl.constexpr,
+    W: tl.constexpr,
+    D: tl.constexpr,
+    OUT: tl.constexpr,
+    TOP: tl.constexpr,
+    PEERS: tl.constexpr,
+):
     """Weighted sum of a token's expert rows, the ranks' sum, the latent norm; the ranks' sum of the shared expert's columns."""
     row = tl.program_id(0)
     c = tl.arange(0, W)
@@ -264,7 +332,19 @@ def finalise(rows, weights, peers, norm, latent, shared, shared_peers, shard, M,
 
 
 @triton.jit
-def tail_up(n, w, shard, box, M, L: tl.constexpr, D: tl.constexpr, OUT: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BM: tl.constexpr):
+def tail_up(
+    n,
+    w,
+    shard,
+    box,
+    M,
+    L: tl.constexpr,
+    D: tl.constexpr,
+    OUT: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    BM: tl.constexpr,
+):
     """This rank's output columns: product, shared expert added after its rounding, into the mailbox row."""
     r = tl.program_id(0) * BN + tl.arange(0, BN)
     m = tl.arange(0, BM)

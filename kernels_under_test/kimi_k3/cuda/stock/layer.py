@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels_under_test.kimi_k3.cuda import mxfp4
 from kernels_under_test.kimi_k3.cuda.sizes import (
     B_COLUMN, BLOCKS, DIM, EXPERTS, HEADS, HIDDEN, INTER, LATENT, OUT_SHARD, PARTS, PROJECTION, RANK, SHARED, TOP_K, WIDTH,
 )  # fmt: skip
@@ -19,7 +20,9 @@ TILES = {"in": (64, 4, 3), "out": (128, 4, 3)}
 class Stock:
     """One layer of one rank; every buffer is allocated once, so that the launches can be captured."""
 
-    def __init__(self, weights: Weights, inputs: dict[str, Tensor], tiles: dict[str, tuple[int, int, int]] | None = None) -> None:
+    def __init__(
+        self, weights: Weights, inputs: dict[str, Tensor], tiles: dict[str, tuple[int, int, int]] | None = None
+    ) -> None:
         self.w, self.e, self.t = weights.dense, weights.stock, inputs
         self.m = inputs["delta"].shape[0]
         self.tiles = tiles or TILES
@@ -55,7 +58,16 @@ class Stock:
         torch.mm(self.x, w["in_proj"].t(), out=self.y)
         torch.mm(self.y[:, 4 * WIDTH : 4 * WIDTH + RANK], w["f_b"].t(), out=self.raw)
         tk.conv_update[(m, 3 * WIDTH // 256)](
-            self.y, t["conv_state"], w["conv"], t["slots"], self.z, PITCH=PROJECTION, C=3 * WIDTH, WIDTH=WIDTH, B=256, num_warps=2
+            self.y,
+            t["conv_state"],
+            w["conv"],
+            t["slots"],
+            self.z,
+            PITCH=PROJECTION,
+            C=3 * WIDTH,
+            WIDTH=WIDTH,
+            B=256,
+            num_warps=2,
         )
         tk.delta_rule[(DIM // 16, HEADS, m)](
             self.z, self.raw, self.y, w["a_log"], w["dt_bias"], t["slots"], t["state"], self.o,
@@ -66,7 +78,9 @@ class Stock:
             self.core, self.y, w["o_norm"], PITCH=PROJECTION, G_AT=3 * WIDTH, H=HEADS, K=DIM, num_warps=1
         )
         torch.mm(self.core, w["o_proj"].t(), out=self.part)
-        tk.rank_sum[(m, HIDDEN // 512)](self.part, t["peers_o"], self.a, m, D=HIDDEN, PEERS=PARTS - 1, B=512, num_warps=2)
+        tk.rank_sum[(m, HIDDEN // 512)](
+            self.part, t["peers_o"], self.a, m, D=HIDDEN, PEERS=PARTS - 1, B=512, num_warps=2
+        )
 
     def grouped(self, kind: str) -> None:
         """One of the experts' two products."""
@@ -75,7 +89,7 @@ class Stock:
         rows, warps, stages = self.tiles[kind]
         tk.experts[(n // rows, self.m * TOP_K)](
             x, self.e[f"{kind}_codes"], self.e[f"{kind}_scales"], self.count, self.expert, self.token, self.pair, y,
-            N=n, K=k, BN=rows, KB=STOCK_BLOCK[kind], UNIT=UNIT, OWN=kind == "out", num_warps=warps, num_stages=stages,
+            N=n, K=k, BN=rows, KB=STOCK_BLOCK[kind], UNIT=UNIT, OWN=kind == "out", ASM=mxfp4.STOCK_ASM, num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
     def feed_forward(self) -> None:
@@ -85,7 +99,7 @@ class Stock:
         torch.mm(self.x, w["router"].t(), out_dtype=torch.float32, out=self.logits)
         torch.mm(self.x, w["latent_down"].t(), out=self.latent)
         tk.route[(m,)](self.logits, w["bias"], self.ids, self.share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=1)
-        tk.permute[(1,)](
+        tk.permute[(EXPERTS // 16,)](
             self.ids, self.count, self.expert, self.token, self.pair,
             PAIRS=m * TOP_K, W=1024, UNIT=UNIT, TOP=TOP_K, B=16, num_warps=8,
         )  # fmt: skip
