@@ -46,7 +46,7 @@ def imports_of(source: bytes, path: str) -> tuple[tuple[str, int], ...]:
             nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found = []
+    found: list[tuple[str, int]] = []
     for node in nodes:
         if isinstance(node, ast.Import):
             found.extend((alias.name, node.lineno) for alias in node.names)

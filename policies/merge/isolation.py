@@ -1,12 +1,12 @@
 """A fast-track change stays inside its own specialised directory, and what it adds outside is off until somebody opts in.
 
-What it checks: every changed entry of every comparison (each merge base to head, base tip to merge result) by zone, mode and name;
-hook files by line budget and guard; the files of the directory by type and content; imports across the directory's edge.
+What it checks: every changed entry of every comparison (each merge base to head, base tip to merge result) by zone, mode and
+name; hook files by line budget and guard; the files of the directory by type and content; imports across the directory's edge.
 
 Why: the fast track is only fast because nothing else can break.
 
-How to fix: keep the change to one specialised directory; call into it from hook files behind the guard that the manifest names; move
-everything else to a pull request of its own, or ask the owner of the path for a waiver. ``docs/isolation.md`` has the details.
+How to fix: keep the change to one specialised directory; call into it from hook files behind the guard that the manifest names;
+move everything else to a pull request of its own, or ask the owner of the path for a waiver. ``docs/isolation.md`` has the details.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from gatekeeper.domain import manifest as manifests
 from gatekeeper.domain import waivers
 from gatekeeper.domain.contents import content_faults, name_faults
 from gatekeeper.domain.entry_faults import case_twins, described, placed, root_faults
-from gatekeeper.domain.guards import Guard, guard_of, judge_hook
+from gatekeeper.domain.guard_names import Guard
+from gatekeeper.domain.guards import guard_of, judge_hook
 from gatekeeper.domain.import_graph import foreign, importers, imports_of, package_of
 from gatekeeper.domain.lines import count_lines
 from gatekeeper.domain.owners import Owners, read_owners
 from gatekeeper.domain.policy import Check, Effect, Finding, Parameters, Policy, PolicyInput, Report
-from gatekeeper.domain.snapshot import ChangedFile, ChangeKind, Comparison
+from gatekeeper.domain.snapshot import ChangedFile, ChangeKind
 from gatekeeper.domain.zones import (
     FastTrack,
     Zone,
@@ -84,7 +85,7 @@ def _reference_alone(subject: PolicyInput, owners: Owners) -> Iterator[Finding]:
 
 def _distinct(findings: list[Finding]) -> list[Finding]:
     """Drop what both comparisons saw; the same statement may stand on different lines in the two."""
-    seen = {}
+    seen: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
         seen.setdefault((finding.code, finding.path, finding.expected, finding.found, finding.effect), finding)
     return list(seen.values())
@@ -187,7 +188,7 @@ class _Isolation:
                 and change.kind is ChangeKind.MODIFIED
                 and change.new_mode in ("100644", "100755")
             ]
-            yield from self._budget(comparison, hooks)
+            yield from self._budget(hooks)
             for change in hooks:
                 yield from self._hook(change, guard, directory)
 
@@ -200,7 +201,7 @@ class _Isolation:
         named = guard_of(manifest.guard, package) if manifest is not None else None
         return named or Guard(package, "", "")
 
-    def _budget(self, comparison: Comparison, hooks: list[ChangedFile]) -> Iterator[Finding]:
+    def _budget(self, hooks: list[ChangedFile]) -> Iterator[Finding]:
         if not hooks or self.track.model is None:
             return
         added = {
