@@ -12,7 +12,7 @@ PLACES = ((6, 15), (3, 12), (0, 14), (9, 13))
 """Of each pair of codes: lowest bit of the magnitude, and the sign bit, inside a 16-bit half."""
 
 
-STOCK_ASM = os.environ.get("K3_STOCK_DECODE", "asm") == "asm"
+STOCK_ASM = os.environ.get("K3_STOCK_DECODE", "plain") == "asm"
 """Stock's packing: words for the decode in assembly, or plain nibbles (first half of a chunk in the low ones)."""
 
 
