@@ -6,7 +6,7 @@ name; hook files by line budget and guard; the files of the directory by type an
 Why: the fast track is only fast because nothing else can break.
 
 How to fix: keep the change to one specialised directory; call into it from hook files behind the guard that the manifest names;
-move everything else to a pull request of its own, or ask the owner of the path for a waiver. ``docs/isolation.md`` has the details.
+move everything else to a pull request of its own, or ask the owner of the path for a waiver. See ``docs/isolation.md``.
 """
 
 from __future__ import annotations
