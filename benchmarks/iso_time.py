@@ -15,7 +15,9 @@ def main() -> None:
     for where in ("kernels/cand", "elsewhere"):
         with tempfile.TemporaryDirectory() as folder:
             git, base = start(Path(folder))
-            files: dict[str, Content] = {f"{where}/d{n % 30}/f{n}.py": f"import os\n\nn = {n}\n" * 20 for n in range(2999)}
+            files: dict[str, Content] = {
+                f"{where}/d{n % 30}/f{n}.py": f"import os\n\nn = {n}\n" * 20 for n in range(2999)
+            }
             head = git.commit({**files, "kernels/cand/k.py": "k = 2\n"}, parent=base)
             begin = time.perf_counter()
             answer = judge(git.path, base, head)

@@ -77,7 +77,9 @@ class Publisher(Protocol):
 
     name: str
 
-    def publish(self, snapshot: Snapshot, digest: str, verdict: Verdict, external: Mapping[str, Any]) -> Mapping[str, Any]:
+    def publish(
+        self, snapshot: Snapshot, digest: str, verdict: Verdict, external: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Show the verdict named ``digest``; ``external`` is what the last call returned (ids of the other side).
 
         Raises:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from workers.probe import Timeouts, probe
-from workers.sources import tree_id
 
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.race import ProbeRequest, TreeSource
+from workers.probe import Timeouts, probe
+from workers.sources import tree_id
 
 DIRECTORY = "stock/models/k3/nvidia/fast"
 PACKAGE = DIRECTORY.replace("/", ".")

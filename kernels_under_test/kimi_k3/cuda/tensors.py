@@ -9,7 +9,21 @@ from torch import Tensor
 
 from kernels_under_test.kimi_k3.cuda import mxfp4
 from kernels_under_test.kimi_k3.cuda.sizes import (
-    B_COLUMN, BLOCKS, DIM, DOWN_SHARD, EXPERTS, HEADS, HIDDEN, INTER, LATENT, OUT_SHARD, PARTS, PROJECTION, RANK, ROUTER_SHARD, SHARED,
+    B_COLUMN,
+    BLOCKS,
+    DIM,
+    DOWN_SHARD,
+    EXPERTS,
+    HEADS,
+    HIDDEN,
+    INTER,
+    LATENT,
+    OUT_SHARD,
+    PARTS,
+    PROJECTION,
+    RANK,
+    ROUTER_SHARD,
+    SHARED,
     WIDTH,
 )  # fmt: skip
 

@@ -22,7 +22,20 @@ from typing import Any
 from kernels_under_test.kimi_k3.cuda.cute.tactics import EXPERT_SHAPES, PRODUCTS, name, tactics
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
-    BLOCKS, DIM, EXPERTS, HEADS, HIDDEN, LATENT, OUT_SHARD, PARTS, PROJECTION, ROWS, SHARED, TOP_K, UNIT, WIDTH,
+    BLOCKS,
+    DIM,
+    EXPERTS,
+    HEADS,
+    HIDDEN,
+    LATENT,
+    OUT_SHARD,
+    PARTS,
+    PROJECTION,
+    ROWS,
+    SHARED,
+    TOP_K,
+    UNIT,
+    WIDTH,
 )  # fmt: skip
 
 SLOTS = 65

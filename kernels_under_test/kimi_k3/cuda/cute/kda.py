@@ -10,7 +10,7 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import BFloat16, Float32, Int32, Int64
+from cutlass import BFloat16, Float32, Int64
 from cutlass.memory import SmemAllocator
 
 from kernels_under_test.kimi_k3.cuda.cute import ptx

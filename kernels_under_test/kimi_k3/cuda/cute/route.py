@@ -6,7 +6,7 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Uint32
+from cutlass import Int32, Uint32
 from cutlass.memory import SmemAllocator
 
 from kernels_under_test.kimi_k3.cuda.cute import ptx

@@ -1,7 +1,5 @@
 """Triton kernels of the stock path: everything that is no library product. Device code only."""
 
-# ruff: noqa: N803
-
 from __future__ import annotations
 
 import triton

@@ -7,7 +7,21 @@ from torch import Tensor
 
 from kernels_under_test.kimi_k3.cuda import mxfp4
 from kernels_under_test.kimi_k3.cuda.sizes import (
-    B_COLUMN, BLOCKS, DIM, EXPERTS, HEADS, HIDDEN, INTER, LATENT, OUT_SHARD, PARTS, PROJECTION, RANK, SHARED, TOP_K, WIDTH,
+    B_COLUMN,
+    BLOCKS,
+    DIM,
+    EXPERTS,
+    HEADS,
+    HIDDEN,
+    INTER,
+    LATENT,
+    OUT_SHARD,
+    PARTS,
+    PROJECTION,
+    RANK,
+    SHARED,
+    TOP_K,
+    WIDTH,
 )  # fmt: skip
 from kernels_under_test.kimi_k3.cuda.stock import kernels as tk
 from kernels_under_test.kimi_k3.cuda.tensors import BF16, STOCK_BLOCK, Weights

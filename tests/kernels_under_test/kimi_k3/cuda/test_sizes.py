@@ -6,8 +6,8 @@ from kernels_under_test.kimi_k3.cuda import sizes
 
 
 def test_one_expert_and_one_projection_have_the_known_bytes() -> None:
-    assert sizes.EXPERT_BYTES == pytest.approx(2.193e6, rel=1e-3)
-    assert 2 * sizes.PROJECTION * sizes.HIDDEN == pytest.approx(90.145e6, rel=1e-4)
+    assert pytest.approx(2.193e6, rel=1e-3) == sizes.EXPERT_BYTES
+    assert pytest.approx(90.145e6, rel=1e-4) == 2 * sizes.PROJECTION * sizes.HIDDEN
     assert sizes.FRONT == 112 + 448 + 1536
 
 
