@@ -20,6 +20,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/gatekeeper demo $(if $(ONCE),--once)
 
 test: $(VENV)/.ready
+	@if command -v npm >/dev/null && [ ! -d tests/node/node_modules ]; then npm ci --silent --prefix tests/node || true; fi
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.ready

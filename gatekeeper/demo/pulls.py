@@ -30,12 +30,12 @@ hooks = ["{HOOK}"]
 [[targets]]
 name = "cpu"
 tensor_parallel = [1]
-decode_context_parallel = ["1", "2"]
+decode_context_parallel = ["2"]
 
 [serves]
 rows = [1, 8]
 query_tokens = [1]
-context = {{ min = 1, max = 64 }}
+context = {{ min = 32, max = 64 }}
 page_sizes = [4]
 
 [features]

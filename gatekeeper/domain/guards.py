@@ -18,6 +18,7 @@ from gatekeeper.domain.documents import Value
 from gatekeeper.domain.guard_names import Guard, Names, names_of
 from gatekeeper.domain.hook_additions import Additions, within
 from gatekeeper.domain.hook_scopes import Scope, bound_names, known_names
+from gatekeeper.domain.python_source import compiles, parse_python
 
 LARGEST = 1024 * 1024
 MOST_FAULTS = 20
@@ -164,11 +165,11 @@ def _parsed(data: bytes, what: str) -> ast.Module | HookFault:
             return fault("names an encoding", "UTF-8", cookie.group(1).decode("ascii", "replace"), number)
     try:
         data.decode("utf-8")
-        tree = ast.parse(data)
+        tree = parse_python(data)
         # Some errors, such as a late `from __future__`, are found only by the compiler. Nothing is run.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(data, "hook", "exec", dont_inherit=True)
+            compiles(data, "hook")
         return tree
     except SyntaxError as error:
         return fault("does not parse", "Python that this gate can parse", str(error.msg), error.lineno or 1)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from gatekeeper.domain.globs import matched_directory
 from gatekeeper.domain.guard_names import import_targets
 from gatekeeper.domain.hook_additions import within
+from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.repository import RepositoryConfiguration
 from gatekeeper.domain.source import SourceTree
 
@@ -43,7 +44,7 @@ def imports_of(source: bytes, path: str) -> tuple[tuple[str, int], ...]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            nodes = list(ast.walk(ast.parse(source)))
+            nodes = list(ast.walk(parse_python(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     found: list[tuple[str, int]] = []

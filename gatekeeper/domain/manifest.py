@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from gatekeeper.domain.documents import Document, Value
-from gatekeeper.domain.manifest_rules import CrossChecks, manifest_finding
+from gatekeeper.domain.manifest_rules import CrossChecks, fits, manifest_finding
 from gatekeeper.domain.policy import Finding
 from gatekeeper.domain.race import ENTRY_POINT
 from gatekeeper.domain.toml_lines import TomlDocument, TomlProblem, parse, problems_of
@@ -102,7 +102,7 @@ class TargetScope(ManifestPart):
             for size in self.tensor_parallel
             for text in self.decode_context_parallel
         }
-        return tuple(sorted(pair for pair in pairs if pair[0] % pair[1] == 0))
+        return tuple(sorted(pair for pair in pairs if fits(*pair)))
 
 
 class Thresholds(ManifestPart):

@@ -21,6 +21,14 @@ def manifest_finding(kind: str, message: str, expected: str, found: str, path: s
     return Finding(code=f"SCOPE_MANIFEST_{kind}", message=message, expected=expected, found=found, path=path, line=line)
 
 
+def fits(tensor_parallel: int, decode_context_parallel: int) -> bool:
+    """Whether a decode context parallel group can be spread over a tensor parallel group.
+
+    Its size divides the group's. A single rank may also simulate any number of shards, as the CPU target does.
+    """
+    return tensor_parallel == 1 or tensor_parallel % decode_context_parallel == 0
+
+
 class CrossChecks:
     """What no single key can show: the manifest against its own place and against itself."""
 
@@ -80,7 +88,7 @@ class CrossChecks:
             for key in ("tensor_parallel", "decode_context_parallel", "expert_parallel"):
                 self._once(getattr(scope, key), "targets", index, key)
             for place, text in enumerate(scope.decode_context_parallel):
-                if text != "tp" and not any(size % int(text) == 0 for size in scope.tensor_parallel):
+                if text != "tp" and not any(fits(size, int(text)) for size in scope.tensor_parallel):
                     self._add("RANGE", "a decode context parallel group that fits into no tensor parallel group",
                               f"a divisor of one of {list(scope.tensor_parallel)}", text,
                               "targets", index, "decode_context_parallel", place)  # fmt: skip

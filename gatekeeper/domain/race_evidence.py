@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
+from gatekeeper.domain.advertised import EnumerationRules
 from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.decision import Decision
 from gatekeeper.domain.documents import GitId
@@ -36,6 +37,9 @@ class RaceParameters(Parameters):
             plausible_ratio=3.0,
         ),
         description="how a race is run and decided",
+    )
+    enumeration: EnumerationRules = Field(
+        default=EnumerationRules(), description="which configurations of the served scope are raced"
     )
     oldest_days: int = Field(default=30, gt=0, description="age at which a race no longer counts")
 

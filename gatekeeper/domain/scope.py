@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gatekeeper.domain.globs import covers, matched_directory
 from gatekeeper.domain.manifest import MANIFEST_NAME, Manifest, load
 from gatekeeper.domain.policy import Finding
+from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.requests import directory_tree, module_of
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def outside_imports(tree: SourceTree, directory: str) -> tuple[str, ...]:
 
 def _imported(source: bytes, path: str) -> set[str]:
     try:
-        nodes = list(ast.walk(ast.parse(source)))
+        nodes = list(ast.walk(parse_python(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     names: set[str] = set()

@@ -28,7 +28,7 @@ class SpeedParameters(RaceParameters):
 
 def judge(subject: PolicyInput, parameters: SpeedParameters) -> Report:
     """Ask for the races that are missing and report every time that does not pass in those that are there."""
-    found = contests(subject, parameters.rules)
+    found = contests(subject, parameters.rules, parameters.enumeration)
     if found is None:
         return Report(summary="no specialised tree touched", applicable=False)
     report, lines = Report(), []

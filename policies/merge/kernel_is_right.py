@@ -19,7 +19,7 @@ from gatekeeper.domain.race_scope import contests
 
 def judge(subject: PolicyInput, parameters: RaceParameters) -> Report:
     """Ask for the races that are missing and report every wrong answer in those that are there."""
-    found = contests(subject, parameters.rules)
+    found = contests(subject, parameters.rules, parameters.enumeration)
     if found is None:
         return Report(summary="no specialised tree touched", applicable=False)
     report, lines = Report(), []

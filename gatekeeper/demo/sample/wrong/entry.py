@@ -1,13 +1,14 @@
 """What the gate races: the specialised implementation, with the shared expert computed in every second step only."""
 
 from .gate import candidate as _whole
+from .served import refusal
 
 KEPT_FROM_THE_STEP_BEFORE = ("F3", "F4", "F5", "F6")
 
 
 class Shortcut:
     def supports(self, facts, shape):
-        return _whole.supports(facts, shape)
+        return refusal(shape) or _whole.supports(facts, shape)
 
     def workspace(self, facts, shape):
         return _whole.workspace(facts, shape)
