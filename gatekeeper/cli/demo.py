@@ -18,6 +18,9 @@ from gatekeeper.demo import delivery
 from gatekeeper.demo.pulls import sample_pulls
 from gatekeeper.demo.run import Answer, Page, deliver_all, findings, settled, staged, wait_for_verdicts
 
+PLAIN_WIDTH = 150
+"""Columns of the table where no terminal says how wide it is (a log, a pipe)."""
+
 STYLE = {"passed": "green", "failed": "red", "pending": "yellow", "error": "magenta"}
 
 
@@ -28,6 +31,8 @@ def demo(once: bool, json_file: Path | None) -> int:
     """Run the service with a sample upstream, deliver signed webhooks and show the verdicts."""
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
     began = time.monotonic()
     console.print("building the sample upstream and starting the service ...")
     with staged() as (service, upstream, secret):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
 from gatekeeper import bootstrap
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
 @click.command()
@@ -14,25 +18,12 @@ def serve() -> None:
     """Serve webhooks, pages and the API; without a broker, do the work too."""
     import uvicorn
 
-    from gatekeeper.web.app import create_app
-    from gatekeeper.web.health import alive_check, directory_check
-    from gatekeeper.web.options import Readiness, WebOptions
-
     settings = bootstrap.load_settings()
-    secrets = bootstrap.webhook_secrets(settings)
+    bootstrap.webhook_secrets(settings)  # refuses to start before anything is opened
     bootstrap.configure_logs(settings)
     service = bootstrap.build(settings, serves=True)
     try:
-        (settings.data_dir / "mirrors").mkdir(parents=True, exist_ok=True)
-        readiness: dict[str, Readiness] = {
-            "database": lambda: ", ".join(service.pending_revisions()) or None,
-            "mirrors": directory_check(settings.data_dir / "mirrors"),
-        }
-        if service.local is not None:
-            readiness["worker"] = alive_check(service.local.alive, "a thread of the embedded worker")
-        hosts = {"localhost", "127.0.0.1", "[::1]", urlsplit(settings.base_url).hostname or "localhost"}
-        options = WebOptions(webhook_secrets=secrets, hosts=tuple(sorted(hosts)), readiness=readiness)
-        app = create_app(service.ctx, options)
+        app = web_app(service)
         service.start()
         uvicorn.run(
             app, host=settings.host, port=settings.port, log_config=None, access_log=False, server_header=False,
@@ -40,6 +31,26 @@ def serve() -> None:
         )  # fmt: skip
     finally:
         service.close()
+
+
+def web_app(service: bootstrap.Service) -> FastAPI:
+    """Return the web application of a service: webhooks, health, pages and API."""
+    from gatekeeper.web.app import create_app
+    from gatekeeper.web.health import alive_check, directory_check
+    from gatekeeper.web.options import Readiness, WebOptions
+
+    settings = service.settings
+    mirrors = settings.data_dir / "mirrors"
+    mirrors.mkdir(parents=True, exist_ok=True)
+    readiness: dict[str, Readiness] = {
+        "database": lambda: ", ".join(service.pending_revisions()) or None,
+        "mirrors": directory_check(mirrors),
+    }
+    if service.local is not None:
+        readiness["worker"] = alive_check(service.local.alive, "a thread of the embedded worker")
+    hosts = {"localhost", "127.0.0.1", "[::1]", urlsplit(settings.base_url).hostname or "localhost"}
+    options = WebOptions(webhook_secrets=service.webhook_secrets(), hosts=tuple(sorted(hosts)), readiness=readiness)
+    return create_app(service.ctx, options)
 
 
 @click.command()

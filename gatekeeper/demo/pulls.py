@@ -95,7 +95,7 @@ def sample_pulls() -> tuple[SamplePull, ...]:
         ),
         SamplePull(
             7, "Even faster decode", ben, specialised(house("candidate"), "specialised", "wrong") | hooked(), failed,
-            {"benchmarks": failed}, races=True,
+            {"benchmarks": failed}, frozenset({"COR_MISMATCH"}), races=True,
         ),
         SamplePull(
             8, "Careful decode", ada, specialised(house("baseline"), "specialised", "slow") | hooked(), failed,

@@ -1,0 +1,107 @@
+"""From a signed webhook over HTTP to a stored, published verdict: the embedded service as it is put together for real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from gatekeeper import bootstrap
+from gatekeeper.cli.serve import web_app
+from gatekeeper.config import Settings
+from gatekeeper.demo import delivery
+from gatekeeper.demo.pulls import SamplePull, sample_pulls
+from gatekeeper.demo.upstream import Upstream, build
+from gatekeeper.domain.jobs import JobKind
+from gatekeeper.domain.policy import Outcome
+
+SECRET = "s" * 40
+STATIC = tuple(pull for pull in sample_pulls() if not pull.races)
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    place = tmp_path_factory.mktemp("remote") / delivery.OWNER / f"{delivery.NAME}.git"
+    place.parent.mkdir()
+    return build(place, {pull.number: (pull.title, pull.changes) for pull in sample_pulls()})
+
+
+@pytest.fixture
+def service(tmp_path: Path, upstream: Upstream) -> Iterator[bootstrap.Service]:
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path / 'gatekeeper.db'}",
+        data_dir=tmp_path / "data",
+        webhook_secret=SECRET,
+        git_base_url=f"file://{upstream.path.parent.parent}",
+        policy_set="demo",
+        trusted_authors=frozenset({"ada", "ben"}),
+    )
+    made = bootstrap.build(settings)
+    yield made
+    made.close()
+
+
+def work_off(service: bootstrap.Service) -> None:
+    """Run every due job but races and probes, which need a worker, until none is left."""
+    kinds = [JobKind.INTAKE, JobKind.EVALUATE, JobKind.PUBLISH]
+    for _ in range(50):
+        with service.ctx.store.read() as uow:
+            due = uow.due_jobs(20, kinds)
+        if not due:
+            return
+        for job_id in due:
+            service.run_job(job_id)
+    raise AssertionError("the jobs never end")
+
+
+def announce(client: TestClient, upstream: Upstream, pull: SamplePull) -> None:
+    content = delivery.payload(pull.number, pull.title, pull.author, upstream.heads[pull.number], upstream.base_sha)
+    delivery.deliver(client, SECRET, content)
+
+
+@pytest.mark.parametrize("pull", STATIC, ids=lambda pull: f"{pull.number}-{pull.expected}")
+def test_a_webhook_becomes_the_expected_verdict(
+    service: bootstrap.Service, upstream: Upstream, pull: SamplePull
+) -> None:
+    client = TestClient(web_app(service), base_url="http://127.0.0.1")
+    announce(client, upstream, pull)
+    work_off(service)
+    page = client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/{pull.number}").json()
+    codes = {
+        finding["code"] for check in page["checks"] for policy in check["policies"] for finding in policy["findings"]
+    }
+    assert page["outcome"] == pull.expected
+    assert pull.codes <= codes
+    assert {row["publisher"] for row in page["published"]} == {"log", "page"}
+
+
+def test_an_honest_change_waits_for_its_probe_and_does_not_race_before(
+    service: bootstrap.Service, upstream: Upstream
+) -> None:
+    pull = sample_pulls()[0]
+    announce(TestClient(web_app(service), base_url="http://127.0.0.1"), upstream, pull)
+    work_off(service)
+    with service.ctx.store.read() as uow:
+        current = uow.latest_snapshot(delivery.REPOSITORY_ID, pull.number)
+        assert current is not None
+        verdict = uow.latest_verdict(current[0])
+        waiting = {uow.job(job_id).kind for job_id in uow.due_jobs(20)}
+    assert verdict is not None
+    assert verdict[1].outcome is Outcome.PENDING
+    assert waiting == {JobKind.PROBE}
+
+
+def test_the_same_facts_give_the_same_verdict_and_no_new_link(service: bootstrap.Service, upstream: Upstream) -> None:
+    client = TestClient(web_app(service), base_url="http://127.0.0.1")
+    pull = STATIC[0]
+    announce(client, upstream, pull)
+    work_off(service)
+    with service.ctx.store.begin() as uow:
+        uow.enqueue(JobKind.INTAKE, f"{delivery.REPOSITORY_ID}:{pull.number}")
+    work_off(service)
+    with service.ctx.store.read() as uow:
+        current = uow.latest_snapshot(delivery.REPOSITORY_ID, pull.number)
+        assert current is not None
+        assert len(uow.verdicts(current[0])) == 1
