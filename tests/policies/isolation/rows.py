@@ -59,11 +59,18 @@ simple("iso-rename-source", "ISO_DELETE_OUTSIDE", "core/a.py",
        trick=lambda git: {"core/a.py": None, "kernels/cand/a.py": A_PY}, twin={"kernels/cand/a.py": A_PY})  # fmt: skip
 simple("iso-delete-outside", "ISO_DELETE_OUTSIDE", "core/a.py", "core/b.py",
        trick=lambda git: {"core/a.py": None, "core/b.py": None}, twin={"kernels/cand/gate.py": "def enabled(c):\n    return c\n"})  # fmt: skip
-simple("iso-mode-outside", "ISO_MODE_CHANGE_OUTSIDE", "core/a.py", trick=lambda git: {"core/a.py": git.executable(LONG)})
+simple(
+    "iso-mode-outside", "ISO_MODE_CHANGE_OUTSIDE", "core/a.py", trick=lambda git: {"core/a.py": git.executable(LONG)}
+)
 simple("iso-mode-inside", "ISO_MODE", "kernels/cand/tool.py", "kernels/cand/odd.py",
        trick=lambda git: {"kernels/cand/tool.py": git.executable("t = 1\n"), "kernels/cand/odd.py": git.file("o = 1\n", "100664")},
        twin={"kernels/cand/tool.py": "t = 1\n", "kernels/cand/odd.py": "o = 1\n"})  # fmt: skip
-simple("iso-typechange", "ISO_SYMLINK", "kernels/cand/k.py", trick=lambda git: {"kernels/cand/k.py": git.link("../../core/a.py")})
+simple(
+    "iso-typechange",
+    "ISO_SYMLINK",
+    "kernels/cand/k.py",
+    trick=lambda git: {"kernels/cand/k.py": git.link("../../core/a.py")},
+)
 simple("iso-symlink-inside", "ISO_SYMLINK", "kernels/cand/rel", "kernels/cand/abs", "kernels/cand/near",
        trick=lambda git: {"kernels/cand/rel": git.link("../../core"), "kernels/cand/abs": git.link("/etc"),
                           "kernels/cand/near": git.link("k.py")})  # fmt: skip
@@ -242,7 +249,9 @@ def _(git: GitBuilder, base: str, trick: bool) -> Built:
 
 @row("iso-config-steers", "ISO_PATH_OUTSIDE", "core/b.py")
 def _(git: GitBuilder, base: str, trick: bool) -> Built:
-    git.configure("[diff]\n\texternal = true\n\trenames = copies\n\tignoreSubmodules = all\n[core]\n\tquotePath = false\n")
+    git.configure(
+        "[diff]\n\texternal = true\n\trenames = copies\n\tignoreSubmodules = all\n[core]\n\tquotePath = false\n"
+    )
     (git.path / "info").mkdir(exist_ok=True)
     (git.path / "info" / "attributes").write_text("*.py diff=none -diff\n")
     return base, git.commit({**INSIDE, **({"core/b.py": "b = 2\n"} if trick else {})}, parent=base)
@@ -264,7 +273,9 @@ def _shallow(folder: Path, trick: bool) -> Answer:
     git.commit(INSIDE, parent=base, branch="main")
     depth = ["--depth", "1"] if trick else []
     clone = folder / "clone"
-    subprocess.run(["git", "clone", "-q", "--no-local", *depth, git.path.as_uri(), str(clone)], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "clone", "-q", "--no-local", *depth, git.path.as_uri(), str(clone)], check=True, capture_output=True
+    )
 
     def look() -> Answer:
         with LocalRepository(clone) as local:
@@ -292,4 +303,6 @@ def _degenerate(value: str) -> Callable[[Path, bool], Answer]:
 ROWS.append(Row("iso-shallow", "ISO_SHALLOW", (None,), _shallow, Outcome.ERROR))
 ROWS.append(Row("iso-short-sha-branch", "ISO_ID", (None,), _short_id, Outcome.ERROR))
 for _value in ("", ".", "/", "kernels/..", "*", "../core", "**"):
-    ROWS.append(Row(f"iso-policy-degenerate {_value!r}", "CONFIG_ALLOWED_DIR", (None,), _degenerate(_value), Outcome.ERROR))
+    ROWS.append(
+        Row(f"iso-policy-degenerate {_value!r}", "CONFIG_ALLOWED_DIR", (None,), _degenerate(_value), Outcome.ERROR)
+    )

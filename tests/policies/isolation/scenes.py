@@ -113,9 +113,13 @@ class Answer:
         return [each for each in self.findings if each.code == code and path in (None, each.path)]
 
 
-def waiver(head: str, code: str, by: str, path: str | None = None, *, number: int = 1, policy: str = "isolation") -> Evidence:
+def waiver(
+    head: str, code: str, by: str, path: str | None = None, *, number: int = 1, policy: str = "isolation"
+) -> Evidence:
     subject = PullSubject(repository_id=1, number=number, head_sha=head)
-    return Evidence(subject=subject, recorded_at=NOW, body=Waiver(policy=policy, code=code, path=path, by=by, reason="agreed"))
+    return Evidence(
+        subject=subject, recorded_at=NOW, body=Waiver(policy=policy, code=code, path=path, by=by, reason="agreed")
+    )
 
 
 def judge(
@@ -131,7 +135,14 @@ def judge(
         rules = configurations.read(base_files)
         facts = PullFacts(number=1, author=Author(id=1, login="ada"), base_ref="main")
         snapshot = build(
-            1, "up/repo", facts, repository, head_sha=head, base_sha=base, policy_set=DIGEST, configuration=rules.digest()
+            1,
+            "up/repo",
+            facts,
+            repository,
+            head_sha=head,
+            base_sha=base,
+            policy_set=DIGEST,
+            configuration=rules.digest(),
         )
         subject = PolicyInput(
             snapshot=snapshot, configuration=rules, catalog=Catalog(), base=base_files,
