@@ -32,6 +32,13 @@ def router(ctx: WebContext) -> APIRouter:
         with ctx.store.read() as uow:
             return reading.pull_page(uow, owner, repo, number)
 
+    @routes.get("/pulls/{owner}/{repo}/{number}/bundle", summary="What a verdict rests on", responses=ABSENT)
+    def bundle(owner: str, repo: str, number: int) -> Response:
+        """Return snapshot, configuration, evidence and verdict: ``gatekeeper evaluate`` decides them again, offline."""
+        with ctx.store.read() as uow:
+            document = reading.bundle(uow, owner, repo, number)
+        return Response(document.canonical_json(), media_type="application/json")
+
     @routes.get("/verdicts/{digest}", summary="A verdict as it was hashed", responses=ABSENT)
     def verdict(digest: str) -> Response:
         """Return the canonical JSON of a verdict: its SHA-256 is its name."""

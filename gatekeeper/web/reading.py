@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 
 from gatekeeper import texts
+from gatekeeper.domain.bundle import Bundle
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.evidence import Approval, Evidence, ProbeEvidence, RaceEvidence, Waiver
 from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import Outcome, Severity
 from gatekeeper.domain.race import RaceRequest
+from gatekeeper.domain.repository import RepositoryConfiguration
 from gatekeeper.domain.snapshot import Author, Snapshot
 from gatekeeper.domain.verdict import CheckResult, Verdict
+from gatekeeper.services.evaluate import CONFIGURATION
 from gatekeeper.store.jobs import JobRow
 from gatekeeper.store.projections import evidence_of_request, pull_lines
-from gatekeeper.store.pulls import Pull
+from gatekeeper.store.pulls import Pull, Repository
 from gatekeeper.store.unit_of_work import ReadUnit
 from gatekeeper.web.errors import NotFound
 from gatekeeper.web.filters import PullFilter
@@ -55,18 +58,41 @@ def pull_list(uow: ReadUnit, filters: PullFilter) -> PullList:
     return PullList(total=total, limit=filters.limit, offset=filters.offset, pulls=rows)
 
 
-def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
-    """Return everything about a pull request.
-
-    Raises:
-        NotFound: if there is no such pull request here, or the names could not be names.
-    """
+def _known_pull(uow: ReadUnit, owner: str, repo: str, number: int) -> tuple[Repository, Pull]:
     if not (_NAME.fullmatch(owner) and _NAME.fullmatch(repo)) or not 0 < number < 1 << 31:
         raise NotFound
     repository = uow.repository_named(f"{owner}/{repo}")
     pull = uow.pull(repository.id, number) if repository else None
     if repository is None or pull is None:
         raise NotFound
+    return repository, pull
+
+
+def bundle(uow: ReadUnit, owner: str, repo: str, number: int) -> Bundle:
+    """Return the documents that a pull request's present verdict was decided from.
+
+    Raises:
+        NotFound: if there is no such pull request here, or no verdict yet.
+    """
+    _, pull = _known_pull(uow, owner, repo, number)
+    if pull.snapshot is None or pull.verdict is None:
+        raise NotFound
+    snapshot, verdict = uow.snapshot(pull.snapshot), uow.verdict(pull.verdict)
+    return Bundle(
+        snapshot=snapshot,
+        configuration=uow.document(CONFIGURATION, snapshot.configuration, RepositoryConfiguration),
+        evidence=tuple(uow.evidence(digest) for digest in verdict.evidence),
+        verdict=verdict,
+    )
+
+
+def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
+    """Return everything about a pull request.
+
+    Raises:
+        NotFound: if there is no such pull request here, or the names could not be names.
+    """
+    repository, pull = _known_pull(uow, owner, repo, number)
     snapshot = uow.snapshot(pull.snapshot) if pull.snapshot else None
     verdict = uow.verdict(pull.verdict) if pull.verdict else None
     evidence = [(digest, uow.evidence(digest)) for digest in verdict.evidence] if verdict else []

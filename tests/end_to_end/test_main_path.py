@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gatekeeper import bootstrap
+from gatekeeper.cli.evaluate import decide_again, read_bundle
 from gatekeeper.cli.serve import web_app
 from gatekeeper.config import Settings
 from gatekeeper.demo import delivery
@@ -105,3 +106,18 @@ def test_the_same_facts_give_the_same_verdict_and_no_new_link(service: bootstrap
         current = uow.latest_snapshot(delivery.REPOSITORY_ID, pull.number)
         assert current is not None
         assert len(uow.verdicts(current[0])) == 1
+
+
+def test_a_verdict_is_decided_again_offline_from_its_bundle(
+    service: bootstrap.Service, upstream: Upstream, tmp_path: Path
+) -> None:
+    pull = STATIC[0]
+    client = TestClient(web_app(service), base_url="http://127.0.0.1")
+    announce(client, upstream, pull)
+    work_off(service)
+    file = tmp_path / "bundle.json"
+    file.write_bytes(client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/{pull.number}/bundle").content)
+    again = decide_again(read_bundle(file), upstream.path)
+    stored = client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/{pull.number}").json()
+    assert again.digest() == stored["verdict"]
+    assert client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/999/bundle").status_code == 404
