@@ -21,9 +21,8 @@ from gatekeeper.config import Settings
 from gatekeeper.context import Context, JobQueue
 from gatekeeper.domain.errors import ConfigurationError
 from gatekeeper.domain.jobs import JobKind
-from gatekeeper.domain.policy_set import parse_policy_set
 from gatekeeper.domain.race import RaceRequest
-from gatekeeper.engine import PolicyBook, load_policies, open_book
+from gatekeeper.engine import PolicyBook, open_installed_books
 from gatekeeper.git.mirror import Mirrors
 from gatekeeper.github.recorded import RecordedForge
 from gatekeeper.github.signatures import check_secrets
@@ -37,8 +36,6 @@ from gatekeeper.store.engine import make_engine
 from gatekeeper.store.migrate import migrate, pending_revisions
 from gatekeeper.store.pulls import Pull
 from gatekeeper.store.unit_of_work import Store, utc_now
-
-SETS = Path(__file__).resolve().parent.parent / "policies" / "sets"
 
 
 class SystemClock:
@@ -200,21 +197,17 @@ def lane_of(store: Store, job_id: str) -> str:
         return f"race.{uow.document(RACE_REQUEST, job.key, RaceRequest).target.name}"
 
 
-def load_books(default: str, folder: Path = SETS) -> dict[str, PolicyBook]:
-    """Apply every policy set in ``folder`` to the installed policies.
+def load_books(default: str) -> dict[str, PolicyBook]:
+    """Return the installed policy sets.
 
     Raises:
         ConfigurationError: ``CONFIG_POLICY_SET`` if the default set is not among them, or one does not fit the policies.
     """
-    policies = load_policies()
-    books: dict[str, PolicyBook] = {}
-    for file in sorted(folder.glob("*.toml")):
-        chosen = parse_policy_set(file.read_text(encoding="utf-8"), source=str(file))
-        books[chosen.name] = open_book(chosen, policies)
+    books = open_installed_books()
     if default not in books:
         raise ConfigurationError(
             "the default policy set is not installed", code="CONFIG_POLICY_SET",
-            expected=", ".join(sorted(books)) or f"a TOML file in {folder}", found=default,
+            expected=", ".join(sorted(books)) or "an installed policy set", found=default,
         )  # fmt: skip
     return books
 

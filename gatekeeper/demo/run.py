@@ -105,7 +105,7 @@ def wait_for_verdicts(service: Service, watch: Watch) -> tuple[Answer, ...]:
 
 def settled(page: Page) -> bool:
     """Whether a pull request has a verdict and nothing is under way that could change it."""
-    busy = any(job["kind"] in SETTLED_JOBS for job in page.get("jobs", ()))
+    busy = any(job["kind"] in SETTLED_JOBS and job["state"] != "failed" for job in page.get("jobs", ()))
     return bool(page.get("verdict")) and not busy
 
 

@@ -11,13 +11,14 @@ from pydantic import Field
 from gatekeeper.domain.advertised import EnumerationRules
 from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.decision import Decision
-from gatekeeper.domain.documents import GitId
 from gatekeeper.domain.errors import GatekeeperError
-from gatekeeper.domain.evidence import Evidence, PullSubject, RaceEvidence, TreeSubject, Waiver
-from gatekeeper.domain.policy import Effect, LogRequirement, Parameters, RaceRequirement, Report
+from gatekeeper.domain.evidence import Evidence, RaceEvidence, TreeSubject
+from gatekeeper.domain.owners import read_owners
+from gatekeeper.domain.policy import Effect, LogRequirement, Parameters, PolicyInput, RaceRequirement, Report
 from gatekeeper.domain.race import RaceOutcome, RaceRequest, RaceResult, RaceRules, TreeSource
 from gatekeeper.domain.race_decision import decide_race, pooled
 from gatekeeper.domain.sequential import race_alpha
+from gatekeeper.domain.waivers import may_decide, waivers_of
 
 
 class RaceParameters(Parameters):
@@ -124,14 +125,16 @@ def ask(report: Report, found: Standing, *, asked_for: str) -> bool:
     return True
 
 
-def waived(target: str, policy: str, head_sha: GitId, evidence: Sequence[Evidence]) -> str | None:
-    """Return who waived the evidence for a target that we do not own, for this very head; the waiver's path is its name."""
-    for item in evidence:
-        if not isinstance(item.body, Waiver) or not isinstance(item.subject, PullSubject):
-            continue
-        fits = (item.body.policy, item.body.code, item.body.path) == (policy, "BENCH_NO_EVIDENCE", target)
-        if fits and item.subject.head_sha == head_sha:
-            return item.body.by
+def waived(subject: PolicyInput, target: str, policy: str) -> str | None:
+    """Return which maintainer waived the evidence for a target that we do not own, for this very head.
+
+    The waiver's path is the target's name. One by the author, or by somebody who is no maintainer, has no effect.
+    """
+    owners = read_owners(subject.base, subject.configuration)
+    for waiver in waivers_of(subject.snapshot, subject.evidence, policy):
+        named = (waiver.code, waiver.path) == ("BENCH_NO_EVIDENCE", target)
+        if named and may_decide(waiver.by, owners.maintainers, subject.snapshot, owners):
+            return waiver.by
     return None
 
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatekeeper.domain.evidence import Approval, PullSubject
+from gatekeeper.domain.owners import read_owners
 from gatekeeper.domain.policy import ApprovalRequirement
+from gatekeeper.domain.waivers import may_decide
 
 if TYPE_CHECKING:
     from gatekeeper.domain.policy import PolicyInput
 
 
 def may_run(input: PolicyInput) -> bool:
-    """Return True for a trusted author, or where a maintainer approved exactly this head of this pull request."""
+    """Return True for a trusted author, or where a maintainer approved exactly this head of this pull request.
+
+    An approval by the author or by somebody whom the base branch's configuration does not name as a maintainer has no effect.
+    """
     if input.snapshot.author.trusted:
         return True
     key = input.snapshot.key
     wanted = PullSubject(repository_id=key.repository_id, number=key.number, head_sha=key.head_sha)
-    return any(isinstance(evidence.body, Approval) and evidence.subject == wanted for evidence in input.evidence)
+    approvals = [each.body for each in input.evidence if isinstance(each.body, Approval) and each.subject == wanted]
+    if not approvals:
+        return False
+    owners = read_owners(input.base, input.configuration)
+    return any(may_decide(each.by, owners.maintainers, input.snapshot, owners) for each in approvals)
 
 
 def approval_needed(input: PolicyInput) -> ApprovalRequirement | None:

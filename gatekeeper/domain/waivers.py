@@ -9,7 +9,7 @@ from gatekeeper.domain.owners import Owners
 from gatekeeper.domain.policy import Effect, Finding
 from gatekeeper.domain.snapshot import Snapshot
 
-NO_RIGHT = "ISO_WAIVER_NO_RIGHT"
+NO_RIGHT = "WAIVER_NO_RIGHT"
 
 
 def waivers_of(snapshot: Snapshot, evidence: Iterable[Evidence], policy: str) -> tuple[Waiver, ...]:
@@ -38,7 +38,7 @@ def apply(
     for finding in findings:
         by = None
         for number, waiver in enumerate(waivers):
-            if by is None and _covers(waiver, finding) and _may(waiver, finding, snapshot, owners):
+            if by is None and _covers(waiver, finding) and may_decide(waiver.by, finding.waivable_by, snapshot, owners):
                 used.add(number)
                 by = waiver.by
         result.append(finding.model_copy(update={"effect": Effect.NOTE, "waived_by": by}) if by else finding)
@@ -50,9 +50,10 @@ def _covers(waiver: Waiver, finding: Finding) -> bool:
     return finding.effect is not Effect.NOTE and waiver.code == finding.code and waiver.path in (None, finding.path)
 
 
-def _may(waiver: Waiver, finding: Finding, snapshot: Snapshot, owners: Owners) -> bool:
-    own = waiver.by.removeprefix("@").casefold() == snapshot.author.login.casefold()
-    return not own and owners.includes(finding.waivable_by, waiver.by)
+def may_decide(login: str, rights: tuple[str, ...], snapshot: Snapshot, owners: Owners) -> bool:
+    """Whether a person is one of ``rights`` or of their teams, and not the author: nobody decides on a change of their own."""
+    own = login.removeprefix("@").casefold() == snapshot.author.login.casefold()
+    return not own and owners.includes(rights, login)
 
 
 def _no_effect(waiver: Waiver, findings: list[Finding]) -> Finding:

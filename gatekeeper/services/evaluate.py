@@ -52,7 +52,7 @@ def evaluate(ctx: Context, digest: str, *, delivery_id: str | None = None) -> Ve
         rules = uow.document(CONFIGURATION, snapshot.configuration, RepositoryConfiguration)
     if current is None or current[0] != digest:
         return None
-    book = _book(ctx, snapshot)
+    book = _book(ctx, snapshot, rules)
     subject = _gather(ctx, snapshot, rules)
     trees = _specialised_trees(subject)
     with ctx.store.read() as uow:
@@ -72,7 +72,7 @@ def record_error(ctx: Context, digest: str, error: BaseException) -> None:
     with ctx.store.begin() as uow:
         snapshot = uow.snapshot(digest)
         rules = uow.document(CONFIGURATION, snapshot.configuration, RepositoryConfiguration)
-        book = _book(ctx, snapshot)
+        book = _book(ctx, snapshot, rules)
         _conclude(ctx, uow, digest, snapshot, book, rules, (), (_own_fault(Check.SCOPE, [finding], book),), None)
 
 
@@ -107,12 +107,12 @@ def _failed_work(uow: UnitOfWork, results: tuple[PolicyResult, ...], book: Polic
     return tuple(_own_fault(check, findings, book) for check, findings in faults.items())
 
 
-def _book(ctx: Context, snapshot: Snapshot) -> PolicyBook:
+def _book(ctx: Context, snapshot: Snapshot, rules: RepositoryConfiguration) -> PolicyBook:
     """The policy set that the snapshot was taken under; if it has changed since, today's set of the same name judges."""
     for book in ctx.books.values():
         if book.digest == snapshot.key.policy_set:
             return book
-    return ctx.books[ctx.default_policy_set]
+    return ctx.books.get(rules.policy_set) or ctx.books[ctx.default_policy_set]
 
 
 def _gather(ctx: Context, snapshot: Snapshot, rules: RepositoryConfiguration) -> PolicyInput:
@@ -175,14 +175,14 @@ def _conclude(
 def _ask(uow: UnitOfWork, verdict: Verdict, delivery_id: str | None) -> None:
     """Enqueue what the verdict still needs. A race that is queued, running or done already is not asked for again.
 
-    Cheap facts first: a race starts only when no probe is outstanding and nothing has failed yet, because hours of a machine
-    could not change a verdict that a line of the diff has already decided.
+    Cheap facts first: a race starts only when no approval and no probe is outstanding and nothing has failed yet, because
+    hours of a machine could not change a verdict that a line of the diff has already decided.
     """
     needs = [requirement for result in verdict.results for requirement in result.requirements]
     blocked = any(
         result.severity is Severity.BLOCKING and result.outcome is Outcome.FAILED for result in verdict.results
     )
-    probing = any(requirement.kind == "probe" for requirement in needs)
+    probing = any(requirement.kind in ("probe", "approval") for requirement in needs)
     for requirement in needs:
         if requirement.kind == "probe":
             uow.put_document(PROBE_REQUEST, requirement.request)

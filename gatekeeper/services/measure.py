@@ -36,7 +36,7 @@ def race(ctx: Context, claim: Claim) -> None:
     with ctx.store.read() as uow:
         request = uow.document(RACE_REQUEST, claim.key, RaceRequest)
     source = _tree_source(request.candidate)
-    order = RaceOrder(request=request, alpha=float(claim.payload.get("alpha") or 0.01))
+    order = RaceOrder(request=request, alpha=_alpha(claim))
     result = ctx.runner.race(order, _exporter(ctx), _progress(claim))
     if result.outcome is RaceOutcome.VOID and claim.attempt < VOID_ATTEMPTS:
         raise Retryable("the race was void", code="RACE_VOID", found="; ".join(result.reasons)[:500])
@@ -63,6 +63,13 @@ def probe(ctx: Context, claim: Claim) -> None:
     subject = TreeSubject(tree=request.source.tree, directory=request.source.directory)
     body = ProbeEvidence(request=claim.key, result=result)
     _record(ctx, claim, Evidence(subject=subject, origin=Origin.OURS, recorded_at=ctx.clock.now(), body=body))
+
+
+def _alpha(claim: Claim) -> float:
+    alpha = claim.payload.get("alpha")
+    if not isinstance(alpha, float):
+        raise Rejected("a race job says how sure it must be", code="RACE_ALPHA", expected="a number", found=repr(alpha))
+    return alpha
 
 
 def _tree_source(source: CodeSource) -> TreeSource:

@@ -153,6 +153,8 @@ class DocumentWrites(DocumentReads):
     def put_verdict(self, verdict: Verdict) -> str:
         """Append a verdict to its snapshot's chain; it becomes the pull request's verdict if the snapshot is current.
 
+        It does not while a newer head is announced whose snapshot has not been taken yet.
+
         Raises:
             Rejected: if the snapshot is not stored.
             Conflict: if ``supersedes`` does not name the end of the chain (somebody else decided in between).
@@ -174,9 +176,12 @@ class DocumentWrites(DocumentReads):
         except IntegrityError as error:
             raise _fork(verdict, "another verdict at the same place") from error
         self.note_trees(verdict.snapshot, _asked_trees(verdict))
+        judged_head = (
+            select(tables.snapshots.c.head_sha).where(tables.snapshots.c.digest == verdict.snapshot).scalar_subquery()
+        )
         self.connection.execute(
             update(tables.pulls)
-            .where(tables.pulls.c.snapshot == verdict.snapshot)
+            .where(tables.pulls.c.snapshot == verdict.snapshot, tables.pulls.c.head_sha == judged_head)
             .values(verdict=digest, outcome=verdict.outcome.value, updated_at=self.now)
         )
         return digest

@@ -152,7 +152,15 @@ class PullWrites(PullReads):
         open: bool,
         head_sha: str,
     ) -> None:
-        """Note what an event says about a pull request. The repository must have been remembered before."""
+        """Note what an event says about a pull request. The repository must have been remembered before.
+
+        With another head than before the pull request has no verdict: the old one never stands beside a new head. The next
+        snapshot brings back the verdict of its own head, if there is one.
+        """
+        another_head = (
+            (pulls.c.repository_id == repository_id) & (pulls.c.number == number) & (pulls.c.head_sha != head_sha)
+        )
+        self.connection.execute(update(pulls).where(another_head).values(verdict=None, outcome=None))
         values = {
             "title": title[:1024], "author_id": author_id, "author_login": author_login, "base_ref": base_ref,
             "draft": draft, "open": open, "head_sha": head_sha, "updated_at": self.now,

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from gatekeeper.domain import waivers
 from gatekeeper.domain.features import KNOWN_FEATURES, MANDATORY_BY_DEFAULT
 from gatekeeper.domain.manifest import FeatureVerdict, Manifest, positions
+from gatekeeper.domain.owners import read_owners
 from gatekeeper.domain.policy import Check, Parameters, Policy, PolicyInput, Report
 from gatekeeper.domain.scope import Declared, declared
 
@@ -43,13 +45,17 @@ def judge_directories(subject: PolicyInput, directories: tuple[Declared, ...], p
     for found in readable:
         assert found.manifest is not None
         _features(report, subject, found, found.manifest, mandatory)
+    owners = read_owners(subject.base, subject.configuration)
+    report.findings = waivers.apply(
+        report.findings, snapshot=subject.snapshot, evidence=subject.evidence, policy=POLICY.id, owners=owners
+    )
     if len(readable) < len(directories):
         report.summary = "a manifest cannot be read, so its features are unknown"
         for missing in set(directories) - set(readable):
             report.add("SCOPE_FEATURE_SILENT", "no manifest says anything about the mandatory features",
                        expected=", ".join(mandatory), found="no readable manifest", path=missing.path)  # fmt: skip
     else:
-        report.summary = "a feature is amiss" if report.findings else f"served: {', '.join(mandatory)}"
+        report.summary = "a feature is amiss" if report.fails() else f"served: {', '.join(mandatory)}"
     return report
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from gatekeeper.domain.catalog import JailLevel
-from gatekeeper.domain.policy import Check, Effect, Policy, PolicyInput, Report
-from gatekeeper.domain.race_evidence import RaceParameters, ask, standing, waived
-from gatekeeper.domain.race_findings import report_jail, report_speed, summary_of
-from gatekeeper.domain.race_scope import contests
+from gatekeeper.domain.policy import Check, Policy, PolicyInput, Report
+from gatekeeper.domain.race_evidence import RaceParameters, Standing
+from gatekeeper.domain.race_findings import report_jail, report_speed
+from gatekeeper.domain.race_judging import judge_races
+from gatekeeper.domain.race_scope import Contest
 
 
 class SpeedParameters(RaceParameters):
@@ -28,31 +29,12 @@ class SpeedParameters(RaceParameters):
 
 def judge(subject: PolicyInput, parameters: SpeedParameters) -> Report:
     """Ask for the races that are missing and report every time that does not pass in those that are there."""
-    found = contests(subject, parameters.rules, parameters.enumeration)
-    if found is None:
-        return Report(summary="no specialised tree touched", applicable=False)
-    report, lines = Report(), []
-    if not any(contest.requests for contest in found):
-        report.add(
-            "BENCH_NOTHING_TO_RACE",
-            "nothing can be raced: no readable manifest names a known target",
-            expected="a manifest with at least one target of this installation",
-            found="none",
-            effect=Effect.HOLD,
-        )
-    for contest, request in ((each, request) for each in found for request in each.requests):
-        now = standing(request, subject.evidence, subject.now, parameters)
-        by = waived(request.target.name, "kernel_is_faster", subject.snapshot.key.head_sha, subject.evidence)
-        if by is not None and not request.target.owned and now.decision is None:
-            report.add("BENCH_NO_EVIDENCE", f"{request.target.name}: waived by {by}", effect=Effect.NOTE)
-            lines.append(f"{request.target.name}: waived by {by}")
-            continue
-        if not ask(report, now, asked_for="being faster"):
-            report_speed(report, now, contest.manifest.claims.speedup)
-            report_jail(report, now, parameters.least_jail)
-        lines.append(summary_of(now))
-    report.summary = "; ".join(lines)
-    return report
+
+    def report_on(report: Report, contest: Contest, now: Standing) -> None:
+        report_speed(report, now, contest.manifest.claims.speedup)
+        report_jail(report, now, parameters.least_jail)
+
+    return judge_races(subject, parameters, policy=POLICY.id, asked_for="being faster", report_on=report_on)
 
 
 POLICY = Policy(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -54,12 +56,29 @@ def test_without_fitting_evidence_a_race_is_asked_for(items: tuple[Evidence, ...
 def test_a_target_that_we_do_not_own_needs_a_log_unless_waived_by_name() -> None:
     report, found = Report(), stand(wanted=request(target=make.target(owned=False)))
     assert ask(report, found, asked_for="being right") and report.requirements == [LogRequirement(target="cpu")]
-    subject = PullSubject(repository_id=1, number=1, head_sha=OTHER)
-    waiver = Waiver(policy="kernel_is_right", code="BENCH_NO_EVIDENCE", path="cpu", by="@owner", reason="no machine")
-    item = Evidence(subject=subject, recorded_at=make.NOON, body=waiver)
-    assert waived("cpu", "kernel_is_right", OTHER, [item]) == "@owner"
-    assert waived("gb300", "kernel_is_right", OTHER, [item]) is None
-    assert waived("cpu", "kernel_is_right", TREE, [item]) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "target", "head", "number", "effect"),
+    [("@owner", "cpu", OTHER, 1, True), ("@owner", "gb300", OTHER, 1, False), ("@owner", "cpu", TREE, 1, False),
+     ("@owner", "cpu", OTHER, 2, False), ("@stranger", "cpu", OTHER, 1, False), ("@author", "cpu", OTHER, 1, False)],
+)  # fmt: skip
+def test_only_another_maintainer_waives_a_target_and_only_for_this_head(
+    by: str, target: str, head: str, number: int, effect: bool
+) -> None:
+    pull = PullSubject(repository_id=1, number=number, head_sha=head)
+    waiver = Waiver(policy="kernel_is_right", code="BENCH_NO_EVIDENCE", path="cpu", by=by, reason="no machine")
+    item = Evidence(subject=pull, recorded_at=make.NOON, body=waiver)
+    subject: Any = SimpleNamespace(
+        evidence=(item,),
+        base=SimpleNamespace(entry=lambda path: None),
+        configuration=SimpleNamespace(maintainers=("@owner", "@author"), teams={}),
+        snapshot=SimpleNamespace(
+            author=SimpleNamespace(login="author"),
+            key=SimpleNamespace(repository_id=1, number=1, head_sha=OTHER),
+        ),
+    )
+    assert (waived(subject, target, "kernel_is_right") == by) is effect
 
 
 def test_each_earlier_race_halves_alpha() -> None:

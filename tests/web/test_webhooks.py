@@ -375,7 +375,10 @@ def test_events_out_of_order_end_in_one_look_at_git(web: Any, payload: Payload) 
 
 def test_a_closed_pull_request_is_noted_also_after_its_snapshot(web: Any, payload: Payload) -> None:
     seed.seed(web.store)
-    web.deliver("pull_request", payload(number=2, action="closed", state="closed"))
+    with web.store.read() as uow:
+        judged = uow.pull(99, 2)
+    assert judged is not None
+    web.deliver("pull_request", payload(number=2, action="closed", state="closed", head={"sha": judged.head_sha}))
     with web.store.read() as uow:
         pull = uow.pull(99, 2)
     assert pull is not None and not pull.open and pull.verdict is not None

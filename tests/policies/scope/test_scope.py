@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gatekeeper.domain.catalog import JailLevel
-from gatekeeper.domain.evidence import Approval, Evidence, ProbeEvidence, PullSubject, TreeSubject
+from gatekeeper.domain.evidence import Approval, Evidence, ProbeEvidence, PullSubject, TreeSubject, Waiver
 from gatekeeper.domain.policy import ApprovalRequirement, ProbeRequirement, outcome_of
 from gatekeeper.domain.race import ProbeFault, ProbeResult
 from gatekeeper.domain.repository import ModelRules
@@ -66,9 +66,11 @@ def situation(manifest=GOOD, *, trusted=True, evidence=(), touched=(HOOK,), mand
     subject = SimpleNamespace(
         snapshot=SimpleNamespace(key=key, author=SimpleNamespace(trusted=trusted, login="ann"), proposed=(changes,),
                                  merged=None),
-        configuration=SimpleNamespace(mandatory_features=mandatory, maintainers=("@owner",), models=(rules,)),
+        configuration=SimpleNamespace(
+            mandatory_features=mandatory, maintainers=("@owner", "@ann"), teams={}, models=(rules,)
+        ),
         catalog=SimpleNamespace(targets={"cpu": None}, models={"kimi_k3": model}),
-        merged=tree, head=tree, evidence=evidence, now=NOW,
+        merged=tree, head=tree, base=tree, evidence=evidence, now=NOW,
     )  # fmt: skip
     return subject, (declare(tree, DIRECTORY),)
 
@@ -131,7 +133,22 @@ def test_refused_mandatory_feature_is_for_the_owner_and_repository_adds_features
     subject, found = situation(GOOD.replace(b'length = "served"', b'length = "refused"'), mandatory=("lora",))
     report = features_are_declared.judge_directories(subject, found, features_are_declared.FeatureParameters())
     waivable = {finding.code: finding.waivable_by for finding in report.findings}
-    assert waivable["SCOPE_FEATURE_REFUSED"] == ("@owner",) and waivable["SCOPE_FEATURE_SILENT"] == ()
+    assert waivable["SCOPE_FEATURE_REFUSED"] == ("@owner", "@ann") and waivable["SCOPE_FEATURE_SILENT"] == ()
+
+
+@pytest.mark.parametrize(
+    ("by", "head", "waived"),
+    [("owner", HEAD, True), ("owner", "f" * 40, False), ("ann", HEAD, False), ("stranger", HEAD, False)],
+)
+def test_a_refused_mandatory_feature_passes_only_by_a_waiver_of_another_maintainer(by, head, waived):
+    pull = PullSubject(repository_id=1, number=2, head_sha=head)
+    waiver = Waiver(policy="features_are_declared", code="SCOPE_FEATURE_REFUSED", by=by, reason="agreed")
+    evidence = (Evidence(subject=pull, recorded_at=NOW, body=waiver),)
+    refused = GOOD.replace(b'variable_context_length = "served"', b'variable_context_length = "refused"')
+    subject, found = situation(refused, evidence=evidence)
+    report = features_are_declared.judge_directories(subject, found, features_are_declared.FeatureParameters())
+    own = [finding for finding in report.findings if finding.code == "SCOPE_FEATURE_REFUSED"]
+    assert [finding.effect == "note" for finding in own] == [waived]
 
 
 def probe_report(**options):
@@ -163,9 +180,15 @@ def test_evidence_about_another_tree_or_request_does_not_count():
 
 def test_unknown_author_waits_for_an_approval_of_this_very_head():
     assert isinstance(probe_report(trusted=False).requirements[0], ApprovalRequirement)
-    for head, wanted in ((HEAD, ProbeRequirement), ("f" * 40, ApprovalRequirement)):
+    cases = (
+        (HEAD, "owner", ProbeRequirement),
+        ("f" * 40, "owner", ApprovalRequirement),
+        (HEAD, "stranger", ApprovalRequirement),
+        (HEAD, "ann", ApprovalRequirement),
+    )
+    for head, by, wanted in cases:
         subject = PullSubject(repository_id=1, number=2, head_sha=head)
-        approval = Evidence(subject=subject, recorded_at=NOW, body=Approval(by="owner"))
+        approval = Evidence(subject=subject, recorded_at=NOW, body=Approval(by=by))
         assert isinstance(probe_report(trusted=False, evidence=(approval,)).requirements[0], wanted)
 
 

@@ -1,0 +1,57 @@
+"""The course that both policies of the benchmarks principle take: ask for what is missing, report on what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gatekeeper.domain.policy import Effect, PolicyInput, Report
+from gatekeeper.domain.race import RaceRequest
+from gatekeeper.domain.race_evidence import RaceParameters, Standing, ask, standing, waived
+from gatekeeper.domain.race_findings import summary_of
+from gatekeeper.domain.race_scope import Contest, contests
+from gatekeeper.domain.trust import approval_needed
+
+ReportOn = Callable[[Report, Contest, Standing], None]
+
+
+def judge_races(
+    subject: PolicyInput, parameters: RaceParameters, *, policy: str, asked_for: str, report_on: ReportOn
+) -> Report:
+    """Return a policy's report: ``report_on`` adds the findings of each race that is there.
+
+    A target that nobody here owns may be waived by name for ``policy``; ``asked_for`` ends the sentence that asks for a log.
+    """
+    found = contests(subject, parameters.rules, parameters.enumeration)
+    if found is None:
+        return Report(summary="no specialised tree touched", applicable=False)
+    report, lines = Report(), []
+    if not any(contest.requests for contest in found):
+        report.add(
+            "BENCH_NOTHING_TO_RACE",
+            "nothing can be raced: no readable manifest names a known target",
+            expected="a manifest with at least one target of this installation",
+            found="none",
+            effect=Effect.HOLD,
+        )
+    approval = approval_needed(subject) if found else None
+    if approval is not None:
+        report.requirements.append(approval)
+    for contest, request in _pairs(found):
+        now = standing(request, subject.evidence, subject.now, parameters)
+        by = waived(subject, request.target.name, policy)
+        if by is not None and not request.target.owned and now.decision is None:
+            report.add("BENCH_NO_EVIDENCE", f"{request.target.name}: waived by {by}", effect=Effect.NOTE)
+            lines.append(f"{request.target.name}: waived by {by}")
+            continue
+        if now.decision is None and approval is not None:
+            lines.append(f"{request.target.name}: waits for a maintainer to approve this head")
+            continue
+        if not ask(report, now, asked_for=asked_for):
+            report_on(report, contest, now)
+        lines.append(summary_of(now))
+    report.summary = "; ".join(dict.fromkeys(lines))
+    return report
+
+
+def _pairs(found: Sequence[Contest]) -> list[tuple[Contest, RaceRequest]]:
+    return [(contest, request) for contest in found for request in contest.requests]
