@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from gatekeeper.domain import manifest_todo
 from gatekeeper.domain.documents import Document, Value
 from gatekeeper.domain.manifest_rules import CrossChecks, fits, manifest_finding
 from gatekeeper.domain.policy import Finding
@@ -213,7 +214,8 @@ def read(data: bytes, path: str) -> tuple[Manifest | None, list[Finding]]:
     if document is None:
         return None, [_from_problem(problem, path) for problem in problems]
     manifest, problems = _validated(document)
-    findings = [_from_problem(problem, path) for problem in problems]
+    findings, problems = manifest_todo.split(document, problems, path)
+    findings += [_from_problem(problem, path) for problem in problems]
     parts = _parts(document, manifest)
     findings += CrossChecks(parts, document, path).run()
     findings.sort(key=lambda finding: finding.line or 0)

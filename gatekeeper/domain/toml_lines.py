@@ -118,7 +118,16 @@ def _problem(detail: ErrorDetails, document: TomlDocument) -> TomlProblem:
     message = detail["msg"].removeprefix("Value error, ")
     for words in ("Input should be ", "String should ", "Tuple should "):
         message = message.removeprefix(words)
+    message = _IN_WORDS_OF_TOML.get(detail["type"], message)
     return TomlProblem(document.line(*path), dotted(path), message, shown(detail["input"]), kind)
+
+
+_IN_WORDS_OF_TOML = {
+    "tuple_type": "an array",
+    "list_type": "an array",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
 
 
 def dotted(path: Path) -> str:

@@ -76,6 +76,11 @@ def test_honest_manifest_is_read():
         ("{ cpu = 1.5 }", "{ h200 = 1.5 }", [("CLAIM", 24)]),
         ("{ cpu = 1.5 }", "{ cpu = nan }", [("VALUE", 24)]),
         ("[claims]", "[claims", [("SYNTAX", 23)]),
+        ('variable_context_length = "served"', 'variable_context_length = "TODO"', [("TODO", 22)]),
+        ('switch = "decode_backend=fast"', 'switch = "TODO"', [("TODO", 5)]),
+        ('"stock.models.k3.nvidia.fast.gate:enabled"', '"TODO: module:attribute"', [("TODO", 8)]),
+        ("rows = [1, 2, 8]", 'rows = "TODO: numbers"', [("TODO", 15)]),
+        ('vendor = "nvidia"', 'vendor = "nvidia"\nnote = "TODO"', [("TODO", 4), ("KEY_UNKNOWN", 4)]),
         ("[claims]", "[serves]", [("SYNTAX", 23)]),
     ],
 )
@@ -86,6 +91,20 @@ def test_each_error_has_its_line(old, new, expected):
 def test_all_errors_are_told_at_once():
     data = GOOD.replace(b'vendor = "nvidia"', b'vendor = "N V"').replace(b"max = 64", b'max = "x"')
     assert found("fast.gate:enabled", "slow.gate:enabled", data) == [("VALUE", 3), ("MODULE", 8), ("VALUE", 17)]
+
+
+def test_a_mark_is_a_whole_word_and_says_what_is_expected_in_its_place():
+    manifest, findings = read(GOOD.replace(b"decode_backend=fast", b"TODOS=1"), PATH)
+    assert manifest is not None and findings == []
+    changed = GOOD.replace(b'decode_context_parallel = "served"', b'decode_context_parallel = "TODO"')
+    [finding] = read(changed, PATH)[1]
+    assert finding.message == "`features.decode_context_parallel` is still to be decided"
+    assert (finding.expected, finding.found) == ("'served' or 'refused'", "'TODO'")
+
+
+def test_types_are_named_in_words_of_toml():
+    wrong = GOOD.replace(b"rows = [1, 2, 8]", b"rows = 1").replace(b"{ min = 1, max = 64 }", b"1")
+    assert [finding.expected for finding in read(wrong, PATH)[1]] == ["an array", "a table"]
 
 
 def test_limits():

@@ -1,0 +1,52 @@
+"""What a manifest leaves undecided. ``gatekeeper init`` writes the mark; nobody but the author may take it away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gatekeeper.domain.manifest_rules import manifest_finding
+from gatekeeper.domain.policy import Finding
+from gatekeeper.domain.toml_lines import Path, TomlDocument, TomlProblem, dotted, shown
+
+MARK = "TODO"
+"""A text value that is this word, or starts with it and a colon, stands for a decision that nobody has made yet."""
+
+
+def is_undecided(value: Any) -> bool:
+    """Whether a value of a manifest is a mark rather than a decision."""
+    return isinstance(value, str) and (value == MARK or value.startswith(f"{MARK}:"))
+
+
+def split(document: TomlDocument, problems: list[TomlProblem], path: str) -> tuple[list[Finding], list[TomlProblem]]:
+    """Return ``SCOPE_MANIFEST_TODO`` for each mark of the manifest at ``path``, and the problems that are not about a mark.
+
+    A mark is a finding also where the schema would take the text for a value, as it does for ``switch``.
+    """
+    told = {problem.keys: problem.expected for problem in problems if problem.kind == "value"}
+    marks = {dotted(keys): (keys, value) for keys, value in _leaves(document.values) if is_undecided(value)}
+    findings = [
+        manifest_finding(
+            "TODO",
+            f"`{name}` is still to be decided",
+            told.get(name, "the author's decision in place of the mark"),
+            shown(value),
+            path,
+            document.line(*keys),
+        )
+        for name, (keys, value) in marks.items()
+    ]
+    return findings, [problem for problem in problems if problem.kind != "value" or problem.keys not in marks]
+
+
+def _leaves(values: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Yield every value that holds no others, with its keys. The reader bounds the depth."""
+    stack: list[tuple[Path, Any]] = [((), values)]
+    while stack:
+        keys, value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(((*keys, name), inner) for name, inner in value.items())
+        elif isinstance(value, list):
+            stack.extend(((*keys, index), inner) for index, inner in enumerate(value))
+        else:
+            yield keys, value
