@@ -18,6 +18,7 @@ from gatekeeper.domain.race import TreeSource
 from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.store import tables
+from gatekeeper.store.pulls import Pull
 from gatekeeper.store.statements import insert_once, upsert
 
 D = TypeVar("D", bound=Document)
@@ -90,6 +91,13 @@ class DocumentReads:
         ).first()
         return None if row is None else (row.digest, _parse(row.digest, row.body, Verdict))
 
+    def head_was_seen(self, repository_id: int, head_sha: str) -> bool:
+        """Return whether a snapshot was ever taken at this head."""
+        found = select(tables.snapshots.c.digest).where(
+            tables.snapshots.c.repository_id == repository_id, tables.snapshots.c.head_sha == head_sha
+        )
+        return self.connection.execute(found.limit(1)).first() is not None
+
     def verdicts(self, snapshot_digest: str) -> list[tuple[str, Verdict]]:
         """Return all verdicts of a snapshot with their digests, first one first."""
         rows = self.connection.execute(
@@ -119,8 +127,12 @@ class DocumentWrites(DocumentReads):
 
     now: datetime
 
-    def put_snapshot(self, snapshot: Snapshot) -> str:
-        """Store a snapshot and make it the current one of its pull request, also if the same was stored before."""
+    def put_snapshot(self, snapshot: Snapshot, *, seen: Pull | None = None) -> str:
+        """Store a snapshot and make it the current one of its pull request, also if the same was stored before.
+
+        ``seen`` is the pull request's row from before the snapshot was taken. What an event has said since then is newer than
+        the snapshot and stays: title, state and announced head are then left alone, and an announced head has no verdict yet.
+        """
         digest, body = _dump(snapshot)
         key = snapshot.key
         values = {
@@ -142,6 +154,15 @@ class DocumentWrites(DocumentReads):
             "snapshot": digest, "verdict": latest[0] if latest else None,
             "outcome": latest[1].outcome.value if latest else None, "updated_at": self.now,
         }  # fmt: skip
+        mine = (tables.pulls.c.repository_id == key.repository_id) & (tables.pulls.c.number == key.number)
+        if seen is not None:
+            self.connection.execute(update(tables.pulls).where(mine).values(number=key.number))  # locks the row
+            row = self.connection.execute(select(tables.pulls).where(mine)).one()
+            now = Pull.model_validate(dict(row._mapping))
+            if not now.announces_the_same_as(seen):
+                judged = now.head_sha == key.head_sha
+                kept = ("snapshot", "updated_at", *(("verdict", "outcome") if judged else ()))
+                facts = {"verdict": None, "outcome": None} | {name: facts[name] for name in kept}
         upsert(self.connection, tables.pulls, {"repository_id": key.repository_id, "number": key.number}, facts)
         return digest
 

@@ -1,4 +1,4 @@
-"""Repositories, pull requests, deliveries, and what each publisher showed last."""
+"""Repositories, pull requests, and what each publisher showed last."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sqlalchemy import Connection, select, update
 
 from gatekeeper.domain.documents import Value
 from gatekeeper.domain.events import RepositoryRef
-from gatekeeper.store.statements import insert_once, upsert
-from gatekeeper.store.tables import deliveries, published, pulls, repositories
+from gatekeeper.store.statements import upsert
+from gatekeeper.store.tables import published, pulls, repositories
 
 
 class Repository(Value):
@@ -40,6 +40,13 @@ class Pull(Value):
     verdict: str | None
     outcome: str | None
     updated_at: datetime
+    event_at: datetime | None = None
+    """The forge's own time of the newest event whose hints stand here; None where no event carried one."""
+
+    def announces_the_same_as(self, other: Pull | None) -> bool:
+        """Whether both rows hold the same hints, whatever snapshot and verdict stand beside them."""
+        apart = {"snapshot", "verdict", "outcome", "updated_at"}
+        return other is not None and self.model_dump(exclude=apart) == other.model_dump(exclude=apart)
 
 
 class Published(Value):
@@ -55,22 +62,8 @@ class Published(Value):
     at: datetime
 
 
-class Delivery(Value):
-    """A webhook delivery as it arrived. ``times`` counts how often GitHub sent it."""
-
-    hook_id: int
-    guid: str
-    event: str
-    action: str | None
-    body: bytes
-    times: int
-    received_at: datetime
-    done_at: datetime | None
-    note: str | None
-
-
 class PullReads:
-    """Look up repositories, pull requests, deliveries and publications."""
+    """Look up repositories, pull requests and publications."""
 
     connection: Connection
 
@@ -115,13 +108,6 @@ class PullReads:
         ).first()
         return None if row is None else Published.model_validate(dict(row._mapping))
 
-    def delivery(self, hook_id: int, guid: str) -> Delivery | None:
-        """Return a delivery, or None if it never arrived."""
-        row = self.connection.execute(
-            select(deliveries).where(deliveries.c.hook_id == hook_id, deliveries.c.guid == guid)
-        ).first()
-        return None if row is None else Delivery.model_validate(dict(row._mapping))
-
 
 class PullWrites(PullReads):
     """Remember what was seen and shown."""
@@ -151,42 +137,34 @@ class PullWrites(PullReads):
         draft: bool,
         open: bool,
         head_sha: str,
-    ) -> None:
-        """Note what an event says about a pull request. The repository must have been remembered before.
+        event_at: datetime | None = None,
+        again: bool = False,
+    ) -> bool:
+        """Note what an event says about a pull request, unless a newer one has been noted. Returns whether it was noted.
+
+        Events come late, twice and in any order. ``event_at`` is the forge's own time of the pull request's last change: an
+        event with an older one changes nothing here, nor does one without a time once one with a time has come. Two events of
+        one second count in the order in which they came; one that came before (``again``) then yields to whatever has come
+        since. The repository must have been remembered before.
 
         With another head than before the pull request has no verdict: the old one never stands beside a new head. The next
         snapshot brings back the verdict of its own head, if there is one.
         """
-        another_head = (
-            (pulls.c.repository_id == repository_id) & (pulls.c.number == number) & (pulls.c.head_sha != head_sha)
+        # The row is locked before it is read: two events at once must not both find themselves the newer one.
+        mine = (pulls.c.repository_id == repository_id) & (pulls.c.number == number)
+        self.connection.execute(update(pulls).where(mine).values(number=number))
+        known = self.pull(repository_id, number)
+        if known is not None and not _newer(event_at, known.event_at, again):
+            return False
+        self.connection.execute(
+            update(pulls).where(mine, pulls.c.head_sha != head_sha).values(verdict=None, outcome=None)
         )
-        self.connection.execute(update(pulls).where(another_head).values(verdict=None, outcome=None))
         values = {
             "title": title[:1024], "author_id": author_id, "author_login": author_login, "base_ref": base_ref,
-            "draft": draft, "open": open, "head_sha": head_sha, "updated_at": self.now,
+            "draft": draft, "open": open, "head_sha": head_sha, "updated_at": self.now, "event_at": event_at,
         }  # fmt: skip
         upsert(self.connection, pulls, {"repository_id": repository_id, "number": number}, values)
-
-    def record_delivery(
-        self, hook_id: int, guid: str, event: str, action: str | None, body: bytes, received_at: datetime
-    ) -> bool:
-        """Keep a delivery. Returns whether there is work to do: False only if it arrived before and was finished."""
-        values = {
-            "hook_id": hook_id, "guid": guid, "event": event, "action": action, "body": body, "times": 1,
-            "received_at": received_at,
-        }  # fmt: skip
-        if insert_once(self.connection, deliveries, values):
-            return True
-        same = (deliveries.c.hook_id == hook_id) & (deliveries.c.guid == guid)
-        row = self.connection.execute(
-            update(deliveries).where(same).values(times=deliveries.c.times + 1).returning(deliveries.c.done_at)
-        ).one()
-        return row.done_at is None
-
-    def delivery_done(self, hook_id: int, guid: str, note: str | None = None) -> None:
-        """Note that a delivery needs no more work, and why."""
-        same = (deliveries.c.hook_id == hook_id) & (deliveries.c.guid == guid)
-        self.connection.execute(update(deliveries).where(same).values(done_at=self.now, note=note))
+        return True
 
     def mark_published(
         self,
@@ -206,3 +184,9 @@ class PullWrites(PullReads):
         }  # fmt: skip
         key = {"publisher": publisher, "repository_id": repository_id, "number": number}
         upsert(self.connection, published, key, values)
+
+
+def _newer(event_at: datetime | None, known_at: datetime | None, again: bool) -> bool:
+    if known_at is None:
+        return event_at is not None or not again
+    return event_at is not None and (event_at > known_at or (event_at == known_at and not again))

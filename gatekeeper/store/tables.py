@@ -130,6 +130,8 @@ pulls = Table(
     Column("verdict", DIGEST, ForeignKey("verdicts.digest")),
     Column("outcome", WORD),
     Column("updated_at", UtcDateTime, nullable=False),
+    # The forge's own time of the newest event whose hints stand here: an older event that comes later changes nothing.
+    Column("event_at", UtcDateTime),
     Index(None, "updated_at", "repository_id", "number"),
     Index(None, "repository_id", "updated_at"),
     Index(None, "open", "updated_at"),
@@ -169,11 +171,17 @@ deliveries = Table(
     Column("event", String(100), nullable=False),
     Column("action", String(100)),
     Column("body", LargeBinary, nullable=False),
+    Column("size", Integer, nullable=False, server_default="0"),
+    Column("repository_id", BigInteger),
+    Column("number", Integer),
+    Column("sender_id", BigInteger),
     Column("times", Integer, nullable=False),
     Column("received_at", UtcDateTime, nullable=False),
     Column("done_at", UtcDateTime),
     Column("note", Text),
     Index(None, "received_at"),
+    Index(None, "repository_id", "received_at"),
+    Index(None, "sender_id", "received_at"),
 )
 
 published = Table(

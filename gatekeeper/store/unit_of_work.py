@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
 from gatekeeper.domain.errors import Retryable
+from gatekeeper.store.deliveries import DeliveryReads, DeliveryWrites
 from gatekeeper.store.documents import DocumentReads, DocumentWrites
 from gatekeeper.store.engine import WRITES, worth_retrying
 from gatekeeper.store.jobs import JobReads, JobWrites
@@ -25,7 +26,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class ReadUnit(DocumentReads, JobReads, PullReads):
+class ReadUnit(DocumentReads, JobReads, PullReads, DeliveryReads):
     """A consistent, read-only look at the store. ``connection`` is for the projections in ``store.queries``."""
 
     def __init__(self, connection: Connection, now: datetime) -> None:
@@ -33,7 +34,7 @@ class ReadUnit(DocumentReads, JobReads, PullReads):
         self.now = now
 
 
-class UnitOfWork(ReadUnit, DocumentWrites, JobWrites, PullWrites):
+class UnitOfWork(ReadUnit, DocumentWrites, JobWrites, PullWrites, DeliveryWrites):
     """All that one transaction may do. ``now`` is one moment for the whole unit."""
 
     def __init__(self, connection: Connection, now: datetime) -> None:
