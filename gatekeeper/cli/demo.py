@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -47,6 +48,8 @@ def demo(once: bool, json_file: Path | None) -> int:
         console.print(_table(answers))
         good = all(answer.as_expected for answer in answers)
         word = "every verdict is the expected one" if good else "[red]some verdicts are not the expected ones[/red]"
+        for line in _surprises(answers):
+            console.print(escape(line))
         console.print(f"{word}; {time.monotonic() - began:.0f} s")
         if json_file is not None:
             json_file.write_text(json.dumps([_plain(answer) for answer in answers], indent=2))
@@ -110,6 +113,22 @@ def _telling(page: Page) -> list[tuple[str, str, str, str, str]]:
         if not told:
             rows.append((check["check"], check["outcome"], "", "", check["summary"]))
     return rows or [("verdict", page["outcome"], "", "", page["headline"])]
+
+
+def _surprises(answers: tuple[Answer, ...]) -> Iterator[str]:
+    """What came instead, in full, of each pull request that was not judged as expected."""
+    for answer in answers:
+        if answer.as_expected:
+            continue
+        pull = answer.pull
+        wanted = ", ".join([pull.expected, *sorted(pull.codes)])
+        yield f"#{pull.number}: expected {wanted}; found {answer.outcome.value}: {answer.page['headline']}"
+        for item in findings(answer.page):
+            yield f"  {item['code']}: {item['message']}; expected {item['expected']}; found {item['found']}"
+        for race in answer.page["races"]:
+            yield f"  race on {race['target']}: {race['outcome']}"
+            for item in race["reasons"]:
+                yield f"    {item['code']} at {item['where']}: expected {item['expected']}; found {item['found']}"
 
 
 def _plain(answer: Answer) -> dict[str, object]:
