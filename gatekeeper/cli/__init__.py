@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "gatekeeper.cli.check:check",
     "demo": "gatekeeper.cli.demo:demo",
     "evaluate": "gatekeeper.cli.evaluate:evaluate",
+    "init": "gatekeeper.cli.init:init",
     "migrate": "gatekeeper.cli.serve:migrate",
     "models": "gatekeeper.cli.installed:models",
     "policies": "gatekeeper.cli.installed:policies",

@@ -154,7 +154,7 @@ class Manifest(Document):
 
     schema_version: Literal[1] = Field(alias="schema", description="version of this schema")
     model: Name = Field(description="the model in the repository, as its directory spells it")
-    vendor: Name
+    vendor: Name = Field(description="the vendor in the repository, as its directory spells it")
     directory: RepositoryPath = Field(description="path of the specialised directory; the manifest lies in it")
     switch: Annotated[str, StringConstraints(min_length=1, max_length=400, pattern=r"^[\x20-\x7e]+$")] = Field(
         description="the setting that a user makes to get this path; off by default"
@@ -214,7 +214,7 @@ def read(data: bytes, path: str) -> tuple[Manifest | None, list[Finding]]:
     if document is None:
         return None, [_from_problem(problem, path) for problem in problems]
     manifest, problems = _validated(document)
-    findings, problems = manifest_todo.split(document, problems, path)
+    findings, problems = manifest_todo.split(document, problems, path, _MEANINGS)
     findings += [_from_problem(problem, path) for problem in problems]
     parts = _parts(document, manifest)
     findings += CrossChecks(parts, document, path).run()
@@ -245,6 +245,10 @@ def _validated(document: TomlDocument) -> tuple[Manifest | None, list[TomlProble
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {
     field.alias or name: TypeAdapter(Annotated[(field.annotation, *(field.metadata or [Field()]))])  # type: ignore[arg-type]
     for name, field in Manifest.model_fields.items()
+}
+
+_MEANINGS = {
+    field.alias or name: field.description for name, field in Manifest.model_fields.items() if field.description
 }
 
 

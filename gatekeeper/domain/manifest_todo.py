@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gatekeeper.domain.manifest_rules import manifest_finding
@@ -18,13 +18,17 @@ def is_undecided(value: Any) -> bool:
     return isinstance(value, str) and (value == MARK or value.startswith(f"{MARK}:"))
 
 
-def split(document: TomlDocument, problems: list[TomlProblem], path: str) -> tuple[list[Finding], list[TomlProblem]]:
+def split(
+    document: TomlDocument, problems: list[TomlProblem], path: str, meanings: Mapping[str, str]
+) -> tuple[list[Finding], list[TomlProblem]]:
     """Return ``SCOPE_MANIFEST_TODO`` for each mark of the manifest at ``path``, and the problems that are not about a mark.
 
-    A mark is a finding also where the schema would take the text for a value, as it does for ``switch``.
+    A mark is a finding also where the schema would take the text for a value, as it does for ``switch``. What is expected in
+    its place is told by ``meanings`` (top-level key to what it means), or else by what the schema said about the value.
     """
-    told = {problem.keys: problem.expected for problem in problems if problem.kind == "value"}
     marks = {dotted(keys): (keys, value) for keys, value in _leaves(document.values) if is_undecided(value)}
+    about_marks = [problem for problem in problems if _is_about(problem, marks)]
+    told = {problem.keys: problem.expected for problem in about_marks} | dict(meanings)
     findings = [
         manifest_finding(
             "TODO",
@@ -36,7 +40,12 @@ def split(document: TomlDocument, problems: list[TomlProblem], path: str) -> tup
         )
         for name, (keys, value) in marks.items()
     ]
-    return findings, [problem for problem in problems if problem.kind != "value" or problem.keys not in marks]
+    return findings, [problem for problem in problems if problem not in about_marks]
+
+
+def _is_about(problem: TomlProblem, marks: Mapping[str, tuple[Path, Any]]) -> bool:
+    """Whether a problem is that a mark is no value. A key that the schema refuses stays wrong whatever is decided."""
+    return problem.kind == "value" and problem.keys in marks and problem.found == shown(marks[problem.keys][1])
 
 
 def _leaves(values: dict[str, Any]) -> Iterator[tuple[Path, Any]]:

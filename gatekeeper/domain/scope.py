@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from gatekeeper.domain.requests import directory_tree, module_of
 
 if TYPE_CHECKING:
     from gatekeeper.domain.policy import PolicyInput
-    from gatekeeper.domain.repository import ModelRules
+    from gatekeeper.domain.repository import ModelRules, RepositoryConfiguration
     from gatekeeper.domain.source import SourceTree
 
 
@@ -64,11 +65,17 @@ def touched_hooks(input: PolicyInput, directory: str) -> tuple[str, ...]:
     changed = {change.path for comparison in input.snapshot.proposed for change in comparison.changes}
     if input.snapshot.merged is not None:
         changed |= {change.path for change in input.snapshot.merged.changes}
+    return hooks_among(changed, input.configuration, directory)
+
+
+def hooks_among(paths: Iterable[str], configuration: RepositoryConfiguration, directory: str) -> tuple[str, ...]:
+    """Return those of the paths that the configuration lists as hooks of the model that ``directory`` belongs to, sorted."""
+    paths = set(paths)
     found = set()
-    for model in input.configuration.models:
+    for model in configuration.models:
         root = matched_directory(model.root, directory)
         if root is not None:
-            found |= {path for path in changed if _is_hook(path, root, model)}
+            found |= {path for path in paths if _is_hook(path, root, model)}
     return tuple(sorted(found))
 
 

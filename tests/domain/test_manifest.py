@@ -100,6 +100,8 @@ def test_a_mark_is_a_whole_word_and_says_what_is_expected_in_its_place():
     [finding] = read(changed, PATH)[1]
     assert finding.message == "`features.decode_context_parallel` is still to be decided"
     assert (finding.expected, finding.found) == ("'served' or 'refused'", "'TODO'")
+    [finding] = read(GOOD.replace(b'"decode_backend=fast"', b'"TODO: x=y"'), PATH)[1]
+    assert finding.expected == "the setting that a user makes to get this path; off by default"
 
 
 def test_types_are_named_in_words_of_toml():

@@ -1,0 +1,286 @@
+"""``gatekeeper init``: a manifest skeleton in the specialised directory that a contributor works on."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gatekeeper.catalog import load_catalog
+from gatekeeper.cli import proposing
+from gatekeeper.cli.answers import Answering, findings_document, json_flag, printable
+from gatekeeper.cli.check import open_named_book
+from gatekeeper.cli.skeleton import render
+from gatekeeper.domain import manifest
+from gatekeeper.domain.catalog import Catalog
+from gatekeeper.domain.errors import Rejected
+from gatekeeper.domain.policy import Finding, Outcome
+from gatekeeper.domain.repository import CONFIGURATION_PATH, RepositoryConfiguration, parse, read
+from gatekeeper.domain.source import SourceTree
+from gatekeeper.git.local import LocalRepository
+from gatekeeper.git.worktree import WorkTree
+
+EXIT_STATUS = {Outcome.PASSED: 0, Outcome.FAILED: 1}
+USUAL_BASES = (
+    "upstream/HEAD", "upstream/main", "upstream/master", "origin/HEAD", "origin/main", "origin/master", "main", "master",
+)  # fmt: skip
+"""Where the base branch is looked for, in this order: a fork's upstream first."""
+TODO_CODE = "SCOPE_MANIFEST_TODO"
+
+
+@dataclass(frozen=True)
+class Started:
+    """What ``gatekeeper init`` did. With findings nothing was written."""
+
+    base: str
+    base_sha: str
+    directory: str | None = None
+    findings: tuple[Finding, ...] = ()
+    overwritten: bool = False
+    hooks: tuple[str, ...] = ()
+    undecided: tuple[Finding, ...] = field(default=())
+    """What ``gatekeeper check`` will refuse until the author has decided it."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Passed if a skeleton was written, else failed."""
+        return Outcome.FAILED if self.findings else Outcome.PASSED
+
+
+@click.command(cls=Answering)
+@click.argument("directory", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--repo", "repo", default=".", show_default=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The checkout; DIRECTORY is relative to it.",
+)  # fmt: skip
+@click.option(
+    "--base", metavar="REV", help="The branch to merge into; if left out, the first that exists of upstream and origin."
+)
+@click.option(
+    "--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help=f"A configuration file used instead of the base's {CONFIGURATION_PATH}.",
+)  # fmt: skip
+@click.option("--problem", metavar="NAME", help="The model under test that judges it; see `gatekeeper models`.")
+@click.option("--target", "targets", metavar="NAME", multiple=True, help="A target to serve; see `gatekeeper targets`.")
+@click.option("--force", is_flag=True, help="Overwrite a manifest that is there.")
+@json_flag
+def init(
+    directory: Path | None,
+    repo: Path,
+    base: str | None,
+    policy_file: Path | None,
+    problem: str | None,
+    targets: tuple[str, ...],
+    force: bool,
+    json_wanted: bool,
+) -> int:
+    """Write a manifest skeleton, fast_track.toml, into a specialised directory.
+
+    DIRECTORY is the specialised directory, made if it is not there; if left out, the one that the checkout touches.
+    What only you can decide is marked TODO, and `gatekeeper check` fails until all of it is decided.
+
+    Exit status: 0 written, 1 not written, 3 could not decide, 64 wrong usage.
+    """
+    catalog = load_catalog()
+    _known("--problem", (problem,) if problem else (), tuple(catalog.models))
+    _known("--target", targets, tuple(catalog.targets))
+    started = start(
+        repo, directory, base=base, policy_file=policy_file, catalog=catalog, problem=problem,
+        targets=tuple(dict.fromkeys(targets)), force=force,
+    )  # fmt: skip
+    if json_wanted:
+        click.echo(json.dumps(as_document(started), indent=2))
+    else:
+        for line in plain_lines(started, repo):
+            click.echo(printable(line))
+    return EXIT_STATUS[started.outcome]
+
+
+def start(
+    repo: Path,
+    directory: Path | None,
+    *,
+    base: str | None = None,
+    policy_file: Path | None = None,
+    catalog: Catalog,
+    problem: str | None = None,
+    targets: tuple[str, ...] = (),
+    force: bool = False,
+) -> Started:
+    """Write the skeleton and say what was done, or say why nothing was written.
+
+    Raises:
+        Rejected: ``LOCAL_WORK_TREE``, ``LOCAL_REPOSITORY``, ``LOCAL_REVISION``, or ``INIT_BASE`` if no base is found.
+        ConfigurationError: for a shallow clone, or a configuration that is missing, faulty or names an unknown policy set.
+        GatekeeperError: if git fails.
+    """
+    work = WorkTree(repo)
+    with LocalRepository(repo) as local:
+        base, base_sha = _base(local, base)
+        repository = local.repository
+        merge_bases = repository.merge_bases(base_sha, local.resolve("HEAD"))
+        if not merge_bases:
+            return Started(base, base_sha, findings=(_no_merge_base(base),))
+        files = repository.tree(repository.commit_tree(base_sha))
+        configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(files)
+        configuration.demand_sound()
+        trees = tuple(repository.tree(repository.commit_tree(commit)) for commit in merge_bases)
+        place = _place(configuration, work, trees, repo, directory)
+        if isinstance(place, Finding):
+            return Started(base, base_sha, findings=(place,))
+        proposal = proposing.propose(
+            place,
+            configuration=configuration,
+            mandatory=_mandatory(configuration),
+            catalog=catalog,
+            work=work,
+            bases=trees,
+            problem=problem,
+            targets=targets,
+        )
+    path = f"{place.directory}/{manifest.MANIFEST_NAME}"
+    data = render(proposal).encode()
+    _, findings = manifest.read(data, path)
+    beyond = tuple(finding for finding in findings if finding.code != TODO_CODE)
+    if beyond:  # a name that no manifest can hold: no skeleton made of it could ever become right
+        return Started(base, base_sha, place.directory, findings=beyond)
+    there = os.path.lexists(work.place(path))
+    if there and (not force or work.read(path) is None):
+        return Started(base, base_sha, place.directory, findings=(_in_the_way(work, path),))
+    write(work.place(path), data, replace=there)
+    return Started(base, base_sha, place.directory, (), there, proposal.hooks, tuple(findings))
+
+
+def write(place: Path, data: bytes, *, replace: bool) -> None:
+    """Write a new file, or replace one as a whole: a reader sees the old bytes or the new ones.
+
+    Raises:
+        FileExistsError: if a file came into being meanwhile and ``replace`` is false.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not replace:
+        with place.open("xb") as new:
+            new.write(data)
+        return
+    with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as other:
+        other.write(data)
+    Path(other.name).chmod(place.stat().st_mode & 0o777)
+    Path(other.name).replace(place)
+
+
+def _known(option: str, wanted: tuple[str, ...], names: tuple[str, ...]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise click.BadParameter(
+                f"{name!r} is not installed; expected one of {', '.join(names)}", param_hint=option
+            )
+
+
+def _base(local: LocalRepository, base: str | None) -> tuple[str, str]:
+    """Return the base branch's name and its commit: the one that was named, or the first usual one that exists."""
+    if base is not None:
+        return base, local.resolve(base)
+    for name in USUAL_BASES:
+        try:
+            return name, local.resolve(name)
+        except Rejected:
+            continue
+    raise Rejected(
+        "which branch is this to be merged into?",
+        code="INIT_BASE",
+        expected="--base REV",
+        found=f"none of {', '.join(USUAL_BASES)}",
+    )
+
+
+def _mandatory(configuration: RepositoryConfiguration) -> tuple[str, ...]:
+    """Return the features that the policy set and the repository demand, as ``features_are_declared`` judges them."""
+    by_policy = getattr(open_named_book(configuration.policy_set).parameters("features_are_declared"), "mandatory", ())
+    return tuple(dict.fromkeys((*by_policy, *configuration.mandatory_features)))
+
+
+def _place(
+    configuration: RepositoryConfiguration,
+    work: WorkTree,
+    bases: tuple[SourceTree, ...],
+    repo: Path,
+    directory: Path | None,
+) -> proposing.Place | Finding:
+    free = ", ".join(proposing.free_patterns(configuration))
+    if directory is None:
+        touched = proposing.touched_directories(configuration, work, bases)
+        if len(touched) != 1:
+            found = f"{len(touched)} that the checkout touches: {', '.join(touched)}" if touched else "none is touched"
+            return Finding(
+                code="INIT_DIRECTORY", message="which specialised directory? name it: gatekeeper init DIRECTORY",
+                expected=f"one of {', '.join(touched)}" if touched else f"a directory like {free}", found=found,
+            )  # fmt: skip
+        path: str | None = touched[0]
+    else:
+        path = work.shown(repo.resolve() / directory)
+    place = proposing.free_place(configuration, path) if path else None
+    if place is None or not path or not work.holds(f"{path}/{manifest.MANIFEST_NAME}"):
+        return Finding(
+            code="INIT_DIRECTORY", message="no manifest can lie there",
+            expected=f"a directory of Python packages, not reached through a link, like {free}",
+            found=path or (str(directory) if path is None else "the repository's root"),
+        )  # fmt: skip
+    if work.place(path).exists() and not work.place(path).is_dir():
+        return Finding(code="INIT_DIRECTORY", message="no manifest can lie there", expected="a directory", found=path)
+    return place
+
+
+def _no_merge_base(base: str) -> Finding:
+    return Finding(
+        code="ISO_NO_MERGE_BASE", message="the checkout and the base share no history",
+        expected=f"a branch that was made from {base}", found="no common ancestor",
+    )  # fmt: skip
+
+
+def _in_the_way(work: WorkTree, path: str) -> Finding:
+    plain = work.read(path) is not None
+    return Finding(
+        code="INIT_EXISTS",
+        message="there is a manifest already" if plain else "something else lies where the manifest belongs",
+        expected="no file, or --force to overwrite it" if plain else "no file",
+        found="a file" if plain else "a link or a directory",
+        path=path,
+    )
+
+
+def as_document(started: Started) -> dict[str, Any]:
+    """Return the JSON document of ``--json``."""
+    written = started.outcome is Outcome.PASSED
+    return {
+        "outcome": started.outcome.value,
+        "base": started.base,
+        "base_sha": started.base_sha,
+        "directory": started.directory,
+        "path": f"{started.directory}/{manifest.MANIFEST_NAME}" if written else None,
+        "overwritten": started.overwritten,
+        "hooks": list(started.hooks),
+        "undecided": findings_document(started.undecided),
+        "findings": findings_document(started.findings),
+    }
+
+
+def plain_lines(started: Started, repo: Path) -> list[str]:
+    """Return what was done, line by line, and what is to be done next."""
+    if started.findings:
+        lines = []
+        for found in started.findings:
+            place = f" {found.path}" if found.path else ""
+            lines.append(f"{found.code}{place}: {found.message} (expected {found.expected}; found {found.found})")
+        return [*lines, "nothing was written"]
+    done = "overwrote" if started.overwritten else "wrote"
+    return [
+        f"{done} {started.directory}/{manifest.MANIFEST_NAME} (base {started.base} at {started.base_sha[:12]})",
+        f"hooks: {', '.join(started.hooks) or 'none is changed yet'}",
+        *(f"to decide: line {found.line}: {found.message.split('`')[1]}" for found in started.undecided),
+        f"then commit it and run: gatekeeper check --repo {repo} --base {started.base} --head HEAD",
+    ]
