@@ -1,14 +1,18 @@
-"""Checked facts: race results, probe results, waivers and approvals. Each names what it is about, so nothing else rests on it."""
+"""Checked facts: race results, probe results, and what people decided. Each names what it is about, so nothing else rests on it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, StringConstraints
 
 from gatekeeper.domain.documents import Digest, Document, GitId, Value
 from gatekeeper.domain.race import ProbeResult, RaceResult
+
+LONGEST_REASON = 2000
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=3, max_length=LONGEST_REASON)]
 
 
 class Origin(StrEnum):
@@ -34,7 +38,7 @@ class TreeSubject(Value):
 
 
 class PullSubject(Value):
-    """Evidence about a pull request at one head (a waiver, an approval)."""
+    """Evidence about a pull request at one head: all that people decide is bound to what they looked at."""
 
     kind: Literal["pull"] = "pull"
     repository_id: int
@@ -50,7 +54,7 @@ class Waiver(Value):
     code: str
     path: str | None = None
     by: str = Field(min_length=1)
-    reason: str = Field(min_length=3)
+    reason: Reason
 
 
 class Approval(Value):
@@ -58,6 +62,28 @@ class Approval(Value):
 
     kind: Literal["approval"] = "approval"
     by: str = Field(min_length=1)
+    reason: str = Field(default="", max_length=LONGEST_REASON)
+
+
+class BudgetReset(Value):
+    """A maintainer lets the count of a pull request's races begin anew: races recorded before this one no longer count.
+
+    The only decision that outlives the head that it was taken at, because the budget itself runs over all pushes.
+    """
+
+    kind: Literal["budget_reset"] = "budget_reset"
+    by: str = Field(min_length=1)
+    reason: Reason
+
+
+class Withdrawal(Value):
+    """An earlier decision of a person has no effect from here on. Nothing is deleted: both stay to be seen."""
+
+    kind: Literal["withdrawal"] = "withdrawal"
+    of: Digest
+    """Digest of the evidence that holds the decision."""
+    by: str = Field(min_length=1)
+    reason: Reason
 
 
 class RaceEvidence(Value):
@@ -78,7 +104,11 @@ class ProbeEvidence(Value):
 
 
 Subject = Annotated[TreeSubject | PullSubject, Field(discriminator="kind")]
-Body = Annotated[RaceEvidence | ProbeEvidence | Waiver | Approval, Field(discriminator="kind")]
+Body = Annotated[
+    RaceEvidence | ProbeEvidence | Waiver | Approval | BudgetReset | Withdrawal, Field(discriminator="kind")
+]
+Decided = Waiver | Approval | BudgetReset
+"""What a person may decide, and take back."""
 
 
 class Evidence(Document):
@@ -89,3 +119,14 @@ class Evidence(Document):
     origin: Origin = Origin.OURS
     recorded_at: AwareDatetime
     body: Body
+
+
+def in_force(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """Return the evidence without the decisions that were withdrawn, and without the withdrawals themselves.
+
+    A withdrawal only ever makes the gate stricter, so it needs no right here; whoever records it checks the right.
+    """
+    items = tuple(evidence)
+    gone = {item.body.of for item in items if isinstance(item.body, Withdrawal)}
+    kept = (item for item in items if not isinstance(item.body, Withdrawal))
+    return tuple(item for item in kept if not (gone and isinstance(item.body, Decided) and item.digest() in gone))

@@ -12,13 +12,16 @@ from gatekeeper.domain.advertised import EnumerationRules
 from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.decision import Decision
 from gatekeeper.domain.errors import GatekeeperError
-from gatekeeper.domain.evidence import Evidence, RaceEvidence, TreeSubject
+from gatekeeper.domain.evidence import BudgetReset, Evidence, RaceEvidence, TreeSubject, in_force
 from gatekeeper.domain.owners import read_owners
 from gatekeeper.domain.policy import Effect, LogRequirement, Parameters, PolicyInput, RaceRequirement, Report
 from gatekeeper.domain.race import RaceOutcome, RaceRequest, RaceResult, RaceRules, TreeSource
 from gatekeeper.domain.race_decision import decide_race, pooled
 from gatekeeper.domain.sequential import race_alpha
 from gatekeeper.domain.waivers import may_decide, waivers_of
+
+NO_EVIDENCE = "BENCH_NO_EVIDENCE"
+"""Nothing is known from a target that we do not own; a maintainer may waive it with the target's name as the path."""
 
 
 class RaceParameters(Parameters):
@@ -63,45 +66,58 @@ class Standing:
 def standing(request: RaceRequest, evidence: Sequence[Evidence], now: datetime, rules: RaceParameters) -> Standing:
     """Decide the races that fit a request again, from their raw samples.
 
-    A race fits if its tree, suite and target are the request's and it is not too old. Races of other trees of the same
-    directory on this target are earlier attempts of the pull request: each halves the alpha of the later ones. Several races
-    of this very tree are pooled, so that asking again adds samples and never replaces a lost race.
+    A race fits if its tree, directory, suite and target are the request's and it is not too old. All other races of this pull
+    request on this target, of whichever push and directory, are earlier attempts: each halves the alpha of the later ones,
+    unless a maintainer has let the count begin anew since. Several races of this very tree are pooled, so that asking again
+    adds samples and never replaces a lost race. One race whose samples end too early for this alpha (it was ordered before an
+    earlier attempt had ended) is pooled with a second one.
 
     Raises:
-        GatekeeperError: ``BENCH_VOID`` if only void races are there; they have been retried by then. ``BENCH_UNDECIDED`` if
-            the samples end before these rules decide, as after a change of the rules.
+        GatekeeperError: ``BENCH_VOID`` if only void races are there, or the newest one is void where another is needed; they
+            have been retried by then. ``BENCH_UNDECIDED`` if pooled samples do not decide.
     """
     source = request.candidate
     assert isinstance(source, TreeSource), "a verdict is about a pull request's tree"
     races = sorted(
-        (item for item in evidence if _same_place(item, source.directory, request.target.name)),
-        key=lambda item: item.recorded_at,
+        (item for item in evidence if _on_target(item, request.target.name)), key=lambda item: item.recorded_at
     )
     oldest = now - timedelta(days=rules.oldest_days)
-    fitting = [item for item in races if _fits(item.subject, source.tree, request) and item.recorded_at >= oldest]
+    fitting = [item for item in races if _fits(item.subject, source, request) and item.recorded_at >= oldest]
     results = [item.body.result for item in fitting if isinstance(item.body, RaceEvidence)]
     told = [result for result in results if _tells(request, result)]
     if results and not told:
-        raise GatekeeperError(
-            "the race was void and its retries are used up",
-            code="BENCH_VOID",
-            expected="a race that can be decided",
-            found="; ".join(_why_void(request, results[-1]))[:400],
-        )
-    first = fitting[0].recorded_at if fitting else now
-    earlier = sum(1 for item in races if item.recorded_at < first and _decided(item))
-    alpha = race_alpha(earlier + max(1, len(told)))
+        raise _void(request, results[-1])
+    spent = attempts_before(races, evidence, fitting[0].recorded_at if fitting else now)
+    alpha = race_alpha(spent + max(1, len(told)))
     if not told:
         return Standing(request, alpha, None)
     decision = decide_race(request, pooled(told), alpha, single_look=len(told) > 1)
+    if decision.outcome is None and len(told) == 1:
+        if results[-1] is not told[-1]:
+            raise _void(request, results[-1])
+        return Standing(request, race_alpha(spent + 2), None)
     if decision.outcome is None:
         raise GatekeeperError(
-            "the race stopped before these rules could decide it",
+            "the races stopped before these rules could decide them",
             code="BENCH_UNDECIDED",
             expected=f"blocks up to the look at {decision.next_look}",
             found=f"undecided: {'; '.join(decision.undecided)}"[:400],
         )
     return Standing(request, alpha, decision, tuple(result.jail for result in told))
+
+
+def attempts_before(races: Sequence[Evidence], evidence: Sequence[Evidence], moment: datetime) -> int:
+    """Return how many races of a pull request had been decided before a moment, since its budget was last reset.
+
+    Audits are our own doing and cost the author nothing; void races say nothing about the candidate and cost nothing either.
+    """
+    resets = [item.recorded_at for item in in_force(evidence) if isinstance(item.body, BudgetReset)]
+    since = max((at for at in resets if at <= moment), default=None)
+    return sum(
+        1
+        for item in races
+        if item.recorded_at < moment and (since is None or item.recorded_at > since) and _costs(item)
+    )
 
 
 def ask(report: Report, found: Standing, *, asked_for: str) -> bool:
@@ -116,7 +132,7 @@ def ask(report: Report, found: Standing, *, asked_for: str) -> bool:
     else:
         report.requirements.append(LogRequirement(target=found.target))
         report.add(
-            "BENCH_NO_EVIDENCE",
+            NO_EVIDENCE,
             f"{asked_for} on {found.target} is not shown: this installation has no such machine",
             expected=f"a contributor's log for {found.target}, or a waiver by name",
             found="neither",
@@ -132,29 +148,36 @@ def waived(subject: PolicyInput, target: str, policy: str) -> str | None:
     """
     owners = read_owners(subject.base, subject.configuration)
     for waiver in waivers_of(subject.snapshot, subject.evidence, policy):
-        named = (waiver.code, waiver.path) == ("BENCH_NO_EVIDENCE", target)
+        named = (waiver.code, waiver.path) == (NO_EVIDENCE, target)
         if named and may_decide(waiver.by, owners.maintainers, subject.snapshot, owners):
             return waiver.by
     return None
 
 
-def _same_place(item: Evidence, directory: str, target: str) -> bool:
-    subject = item.subject
+def _on_target(item: Evidence, target: str) -> bool:
     return (
-        isinstance(subject, TreeSubject)
-        and isinstance(item.body, RaceEvidence)
-        and (subject.directory, subject.target) == (directory, target)
+        isinstance(item.subject, TreeSubject) and isinstance(item.body, RaceEvidence) and item.subject.target == target
     )
 
 
-def _fits(subject: object, tree: str, request: RaceRequest) -> bool:
+def _fits(subject: object, source: TreeSource, request: RaceRequest) -> bool:
     assert isinstance(subject, TreeSubject)
-    wanted = (tree, request.suite, request.target.digest())
-    return (subject.tree, subject.suite, subject.target_digest) == wanted
+    wanted = (source.tree, source.directory, request.suite, request.target.digest())
+    return (subject.tree, subject.directory, subject.suite, subject.target_digest) == wanted
 
 
-def _decided(item: Evidence) -> bool:
-    return isinstance(item.body, RaceEvidence) and item.body.result.outcome is not RaceOutcome.VOID
+def _costs(item: Evidence) -> bool:
+    body = item.body
+    return isinstance(body, RaceEvidence) and body.purpose != "audit" and body.result.outcome is not RaceOutcome.VOID
+
+
+def _void(request: RaceRequest, result: RaceResult) -> GatekeeperError:
+    return GatekeeperError(
+        "the race was void and its retries are used up",
+        code="BENCH_VOID",
+        expected="a race that can be decided",
+        found="; ".join(_why_void(request, result))[:400],
+    )
 
 
 def _tells(request: RaceRequest, result: RaceResult) -> bool:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gatekeeper.domain.policy import Effect, PolicyInput, Report
+from gatekeeper.domain import waivers
+from gatekeeper.domain.evidence import Waiver
+from gatekeeper.domain.owners import read_owners
+from gatekeeper.domain.policy import Effect, Finding, PolicyInput, Report
 from gatekeeper.domain.race import RaceRequest
-from gatekeeper.domain.race_evidence import RaceParameters, Standing, ask, standing, waived
+from gatekeeper.domain.race_evidence import NO_EVIDENCE, RaceParameters, Standing, ask, standing, waived
 from gatekeeper.domain.race_findings import summary_of
 from gatekeeper.domain.race_scope import Contest, contests
 from gatekeeper.domain.trust import approval_needed
 
+NOTHING_TO_RACE = "BENCH_NOTHING_TO_RACE"
 ReportOn = Callable[[Report, Contest, Standing], None]
 
 
@@ -20,6 +24,7 @@ def judge_races(
     """Return a policy's report: ``report_on`` adds the findings of each race that is there.
 
     A target that nobody here owns may be waived by name for ``policy``; ``asked_for`` ends the sentence that asks for a log.
+    What a race holds for a person is a maintainer's to waive; what it fails is nobody's.
     """
     found = contests(subject, parameters.rules, parameters.enumeration)
     if found is None:
@@ -27,7 +32,7 @@ def judge_races(
     report, lines = Report(), []
     if not any(contest.requests for contest in found):
         report.add(
-            "BENCH_NOTHING_TO_RACE",
+            NOTHING_TO_RACE,
             "nothing can be raced: no readable manifest names a known target",
             expected="a manifest with at least one target of this installation",
             found="none",
@@ -40,7 +45,7 @@ def judge_races(
         now = standing(request, subject.evidence, subject.now, parameters)
         by = waived(subject, request.target.name, policy)
         if by is not None and not request.target.owned and now.decision is None:
-            report.add("BENCH_NO_EVIDENCE", f"{request.target.name}: waived by {by}", effect=Effect.NOTE)
+            report.add(NO_EVIDENCE, f"{request.target.name}: waived by {by}", effect=Effect.NOTE)
             lines.append(f"{request.target.name}: waived by {by}")
             continue
         if now.decision is None and approval is not None:
@@ -49,8 +54,24 @@ def judge_races(
         if not ask(report, now, asked_for=asked_for):
             report_on(report, contest, now)
         lines.append(summary_of(now))
+    report.findings = _with_waivers(subject, report.findings, policy)
     report.summary = "; ".join(dict.fromkeys(lines))
     return report
+
+
+def _with_waivers(subject: PolicyInput, findings: Sequence[Finding], policy: str) -> list[Finding]:
+    """Let maintainers decide what a race holds. Waivers of a whole target were heeded before and are left out here."""
+    owners = read_owners(subject.base, subject.configuration)
+    by_person = [
+        finding.model_copy(update={"waivable_by": owners.maintainers})
+        if finding.effect is Effect.HOLD and finding.code != NOTHING_TO_RACE
+        else finding
+        for finding in findings
+    ]
+    evidence = [
+        item for item in subject.evidence if not (isinstance(item.body, Waiver) and item.body.code == NO_EVIDENCE)
+    ]
+    return waivers.apply(by_person, snapshot=subject.snapshot, evidence=evidence, policy=policy, owners=owners)
 
 
 def _pairs(found: Sequence[Contest]) -> list[tuple[Contest, RaceRequest]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gatekeeper.domain.evidence import Approval, PullSubject
+from gatekeeper.domain.evidence import Approval, PullSubject, in_force
 from gatekeeper.domain.owners import read_owners
 from gatekeeper.domain.policy import ApprovalRequirement
 from gatekeeper.domain.waivers import may_decide
@@ -22,7 +22,8 @@ def may_run(input: PolicyInput) -> bool:
         return True
     key = input.snapshot.key
     wanted = PullSubject(repository_id=key.repository_id, number=key.number, head_sha=key.head_sha)
-    approvals = [each.body for each in input.evidence if isinstance(each.body, Approval) and each.subject == wanted]
+    standing = in_force(input.evidence)
+    approvals = [each.body for each in standing if isinstance(each.body, Approval) and each.subject == wanted]
     if not approvals:
         return False
     owners = read_owners(input.base, input.configuration)

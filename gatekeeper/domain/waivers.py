@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gatekeeper.domain.evidence import Evidence, PullSubject, Waiver
+from gatekeeper.domain.evidence import Evidence, PullSubject, Waiver, in_force
 from gatekeeper.domain.owners import Owners
 from gatekeeper.domain.policy import Effect, Finding
 from gatekeeper.domain.snapshot import Snapshot
@@ -13,13 +13,13 @@ NO_RIGHT = "WAIVER_NO_RIGHT"
 
 
 def waivers_of(snapshot: Snapshot, evidence: Iterable[Evidence], policy: str) -> tuple[Waiver, ...]:
-    """Return the waivers for one policy that are bound to this repository, pull request and head."""
+    """Return the waivers for one policy that are bound to this repository, pull request and head, and were not withdrawn."""
     wanted = PullSubject(
         repository_id=snapshot.key.repository_id, number=snapshot.key.number, head_sha=snapshot.key.head_sha
     )
     return tuple(
         each.body
-        for each in evidence
+        for each in in_force(evidence)
         if isinstance(each.body, Waiver) and each.subject == wanted and each.body.policy == policy
     )
 

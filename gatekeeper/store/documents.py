@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, or_, select, update
+from sqlalchemy import Connection, Select, Table, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gatekeeper.domain.documents import Document, digest_bytes
@@ -60,15 +60,32 @@ class DocumentReads:
         ).first()
         return None if row is None else (row.digest, _parse(row.digest, row.body, Snapshot))
 
-    def snapshots_with_tree(self, tree: str) -> list[str]:
+    def snapshots_with_tree(self, tree: str, *, open_only: bool = False) -> list[str]:
         """Return the digests of current snapshots that this tree belongs to, sorted.
 
         A tree belongs to a snapshot if it is its merge result, if it was noted with :meth:`note_trees`, or if one of its
         verdicts asked for a race or a probe of it.
         """
         noted = select(tables.snapshot_trees.c.snapshot).where(tables.snapshot_trees.c.tree == tree)
+        statement = select(tables.pulls.c.snapshot).where(tables.pulls.c.snapshot.in_(noted))
+        if open_only:
+            statement = statement.where(tables.pulls.c.open.is_(True))
+        found = self.connection.scalars(statement.distinct())
+        return sorted(digest for digest in found if digest is not None)
+
+    def snapshots_of_pulls_with_tree(self, tree: str) -> list[str]:
+        """Return the digests of current snapshots of pull requests that had this tree at any time, sorted."""
+        had = (
+            select(tables.snapshots.c.repository_id, tables.snapshots.c.number)
+            .join(tables.snapshot_trees, tables.snapshot_trees.c.snapshot == tables.snapshots.c.digest)
+            .where(tables.snapshot_trees.c.tree == tree)
+            .distinct()
+            .subquery()
+        )
         found = self.connection.scalars(
-            select(tables.pulls.c.snapshot).where(tables.pulls.c.snapshot.in_(noted)).distinct()
+            select(tables.pulls.c.snapshot)
+            .join(had, (had.c.repository_id == tables.pulls.c.repository_id) & (had.c.number == tables.pulls.c.number))
+            .distinct()
         )
         return sorted(digest for digest in found if digest is not None)
 
@@ -108,18 +125,39 @@ class DocumentReads:
         return [(row.digest, _parse(row.digest, row.body, Verdict)) for row in rows]
 
     def evidence_for(self, snapshot: Snapshot, trees: Iterable[str]) -> tuple[tuple[str, Evidence], ...]:
-        """Return all evidence about one of these trees or about this pull request at this head, sorted by digest."""
+        """Return everything that counts for a snapshot, sorted by digest.
+
+        That is all evidence about one of these trees, whichever pull request brought it; what people decided about this pull
+        request at this head; and, so that its budget holds over pushes, its resets and the races of every tree that any of
+        its snapshots ever had. Closing, opening again or renaming a pull request changes none of this.
+        """
         key, wanted, table = snapshot.key, sorted(set(trees)), tables.evidence
-        about_pull = (
-            (table.c.repository_id == key.repository_id)
-            & (table.c.number == key.number)
-            & (table.c.head_sha == key.head_sha)
-        )
+        this_pull = (table.c.repository_id == key.repository_id) & (table.c.number == key.number)
+        about_pull = this_pull & ((table.c.head_sha == key.head_sha) | (table.c.kind == "budget_reset"))
+        earlier = (table.c.kind == "race") & table.c.tree.in_(_trees_of_pull(key.repository_id, key.number))
         found: dict[str, str] = {}
-        for start in range(0, max(len(wanted), 1), PIECE):
-            about = or_(about_pull, table.c.tree.in_(wanted[start : start + PIECE]))
+        for condition in (about_pull, earlier):
+            found.update((row.digest, row.body) for row in self.connection.execute(select(table).where(condition)))
+        for start in range(0, len(wanted), PIECE):
+            about = table.c.tree.in_(wanted[start : start + PIECE])
             found.update((row.digest, row.body) for row in self.connection.execute(select(table).where(about)))
         return tuple((digest, _parse(digest, found[digest], Evidence)) for digest in sorted(found))
+
+    def evidence_of_pull(self, repository_id: int, number: int) -> tuple[tuple[str, Evidence], ...]:
+        """Return all that people decided about a pull request, at whichever head, oldest first."""
+        table = tables.evidence
+        rows = self.connection.execute(
+            select(table.c.digest, table.c.body)
+            .where(table.c.repository_id == repository_id, table.c.number == number)
+            .order_by(table.c.recorded_at, table.c.digest)
+        )
+        return tuple((row.digest, _parse(row.digest, row.body, Evidence)) for row in rows)
+
+    def answers_to(self, request: str) -> frozenset[str]:
+        """Return the digests of all evidence that answers a race or probe request."""
+        return frozenset(
+            self.connection.scalars(select(tables.evidence.c.digest).where(tables.evidence.c.request == request))
+        )
 
 
 class DocumentWrites(DocumentReads):
@@ -243,6 +281,15 @@ class DocumentWrites(DocumentReads):
             self.connection, tables.documents, {"kind": kind, "digest": digest, "body": body, "stored_at": self.now}
         )
         return digest
+
+
+def _trees_of_pull(repository_id: int, number: int) -> Select[tuple[str]]:
+    """Trees that any snapshot of a pull request ever had."""
+    return (
+        select(tables.snapshot_trees.c.tree)
+        .join(tables.snapshots, tables.snapshots.c.digest == tables.snapshot_trees.c.snapshot)
+        .where(tables.snapshots.c.repository_id == repository_id, tables.snapshots.c.number == number)
+    )
 
 
 def _dump(document: Document) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.errors import GatekeeperError
-from gatekeeper.domain.evidence import Evidence, PullSubject, RaceEvidence, TreeSubject, Waiver
+from gatekeeper.domain.evidence import BudgetReset, Evidence, PullSubject, RaceEvidence, TreeSubject, Waiver, Withdrawal
 from gatekeeper.domain.policy import LogRequirement, Outcome, RaceRequirement, Report, outcome_of
 from gatekeeper.domain.race import RaceOutcome, RaceRequest, RaceResult, TreeSource
 from gatekeeper.domain.race_evidence import RaceParameters, ask, standing, waived
@@ -25,9 +25,20 @@ def request(**changes: object) -> RaceRequest:
     return make.request(candidate=source, **changes)  # type: ignore[arg-type]
 
 
-def evidence(result: RaceResult, *, tree: str = TREE, hours: int = 0, suite: str = make.SUITE) -> Evidence:
-    subject = TreeSubject(tree=tree, directory="a/b", suite=suite, target="cpu", target_digest=make.target().digest())
-    body = RaceEvidence(request=make.SUITE, result=result)
+def evidence(
+    result: RaceResult, *, tree: str = TREE, hours: int = 0, suite: str = make.SUITE, directory: str = "a/b",
+    purpose: str = "verdict",
+) -> Evidence:  # fmt: skip
+    subject = TreeSubject(
+        tree=tree, directory=directory, suite=suite, target="cpu", target_digest=make.target().digest()
+    )
+    body = RaceEvidence(request=make.SUITE, purpose=purpose, result=result)
+    return Evidence(subject=subject, recorded_at=make.NOON + timedelta(hours=hours), body=body)
+
+
+def reset(hours: int, *, head: str = OTHER) -> Evidence:
+    subject = PullSubject(repository_id=1, number=1, head_sha=head)
+    body = BudgetReset(by="@owner", reason="the noise was ours")
     return Evidence(subject=subject, recorded_at=make.NOON + timedelta(hours=hours), body=body)
 
 
@@ -88,6 +99,33 @@ def test_each_earlier_race_halves_alpha() -> None:
     assert stand(evidence(make.result())).alpha == 0.01
 
 
+@pytest.mark.parametrize(
+    ("earlier", "alpha"),
+    [
+        (evidence(make.result(), tree=OTHER, directory="a/renamed"), 0.005),
+        (evidence(make.result(outcome=RaceOutcome.WORSE), tree=OTHER), 0.005),
+        (evidence(make.result(), suite="sha256:" + "b" * 64), 0.005),
+        (evidence(make.result(), tree=OTHER, purpose="audit"), 0.01),
+        (evidence(make.result(outcome=RaceOutcome.VOID), tree=OTHER), 0.01),
+        (evidence(make.result(), tree=OTHER, hours=12), 0.01),
+    ],
+    ids=["another directory", "a lost race", "an older suite", "our audit", "a void race", "a later race"],
+)
+def test_what_costs_a_pull_request_half_of_its_alpha(earlier: Evidence, alpha: float) -> None:
+    assert stand(earlier, evidence(make.result(), hours=9)).alpha == alpha
+
+
+def test_a_reset_forgets_earlier_races_at_any_later_head_but_never_changes_a_race_that_was_run() -> None:
+    lost = [evidence(make.result(), tree=f"{index:040x}", hours=index) for index in range(3)]
+    assert stand(*lost, reset(5)).alpha == 0.01
+    assert stand(*lost, reset(5), evidence(make.result(), tree=OTHER, hours=6)).alpha == 0.005
+    assert stand(*lost, evidence(make.result(), hours=4), reset(5)).alpha == 0.00125
+    given = reset(5)
+    withdrawal = Withdrawal(of=given.digest(), by="@owner", reason="the wrong pull request")
+    back = Evidence(subject=given.subject, recorded_at=make.NOON + timedelta(hours=7), body=withdrawal)
+    assert stand(*lost, given, back).alpha == 0.00125
+
+
 def test_a_claimed_outcome_is_not_believed() -> None:
     liar = make.result(make.record(timed=make.blocks(20, -0.1, 0.005)), outcome=RaceOutcome.BETTER)
     assert {finding.code for finding in speed(evidence(liar)).findings if finding.effect == "fail"} == {"BENCH_WORSE"}
@@ -124,9 +162,21 @@ def test_only_void_races_are_an_error() -> None:
         stand(evidence(make.result(make.record(errors=()))))
 
 
-def test_samples_that_end_early_are_an_error() -> None:
-    with pytest.raises(GatekeeperError, match="BENCH_UNDECIDED"):
-        stand(evidence(make.result(make.record(timed=make.blocks(6, 0.2, 0.005)))))
+EARLY = make.result(make.record(timed=make.blocks(6, 0.2, 0.005)))
+VOID = make.result(make.record(errors=()))
+
+
+def test_a_race_that_ends_too_early_for_its_alpha_is_pooled_with_a_second_one() -> None:
+    found = stand(evidence(EARLY))
+    assert found.decision is None and found.alpha == 0.005
+    again = stand(evidence(EARLY), evidence(make.result(), hours=1))
+    assert again.decision is not None and again.decision.outcome is RaceOutcome.BETTER
+    assert again.alpha == 0.005 and again.decision.figures[0].blocks == 26
+
+
+def test_a_void_race_after_one_that_ended_too_early_is_an_error_and_not_asked_for_for_ever() -> None:
+    with pytest.raises(GatekeeperError, match="BENCH_VOID"):
+        stand(evidence(EARLY), evidence(VOID, hours=1))
 
 
 def test_the_summary_names_what_was_measured() -> None:

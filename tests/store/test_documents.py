@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from sqlalchemy import func, select, text
 
 from gatekeeper.domain.errors import Conflict, GatekeeperError, Rejected
+from gatekeeper.domain.evidence import BudgetReset, Evidence, PullSubject, RaceEvidence, TreeSubject
 from gatekeeper.domain.policy import Outcome
 from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.store import tables
 from gatekeeper.store.unit_of_work import Store
-from tests.builders import DIGEST, sha, snapshot, verdict, waiver
+from tests import race_samples
+from tests.builders import DIGEST, NOW, sha, snapshot, verdict, waiver
 
 
 def test_a_document_is_stored_once_and_read_back_as_it_was(store: Store) -> None:
@@ -108,3 +112,41 @@ def test_a_unit_that_fails_leaves_no_trace(store: Store) -> None:
         raise ZeroDivisionError
     with store.read() as uow:
         assert uow.latest_snapshot(7, 1) is None
+
+
+def race_of(tree: str, minutes: int) -> Evidence:
+    subject = TreeSubject(tree=sha(tree), directory="a/b", suite=DIGEST, target="cpu", target_digest=DIGEST)
+    body = RaceEvidence(request=DIGEST, result=race_samples.result())
+    return Evidence(subject=subject, recorded_at=NOW + timedelta(minutes=minutes), body=body)
+
+
+def test_races_of_earlier_pushes_stay_with_the_pull_request_whatever_becomes_of_it(store: Store) -> None:
+    with store.begin() as uow:
+        old, new = uow.put_snapshot(snapshot(1, head="a", merge_tree="1")), None
+        uow.note_trees(old, [sha("2")])
+        first = uow.put_evidence(race_of("2", 0))
+        new = snapshot(1, head="f", merge_tree="3").model_copy(update={"title": "renamed", "open": False})
+        uow.note_trees(uow.put_snapshot(new), [sha("4")])
+        second = uow.put_evidence(race_of("4", 1))
+        other = snapshot(2, merge_tree="5")
+        uow.put_snapshot(other)
+        third = uow.put_evidence(race_of("5", 2))
+        reset = Evidence(
+            subject=PullSubject(repository_id=7, number=1, head_sha=sha("a")), recorded_at=NOW,
+            body=BudgetReset(by="mira", reason="the noise was ours"),
+        )  # fmt: skip
+        given = uow.put_evidence(reset)
+        uow.put_evidence(waiver(1, head="a"))
+    with store.read() as uow:
+        assert {name for name, _ in uow.evidence_for(new, [sha("4")])} == {first, second, given}
+        assert {name for name, _ in uow.evidence_for(other, [sha("5")])} == {third}
+        assert {name for name, _ in uow.evidence_for(other, [sha("5"), sha("2")])} == {first, third}, "a tree is shared"
+        current = uow.latest_snapshot(7, 1)
+        assert current is not None
+        assert uow.snapshots_of_pulls_with_tree(sha("2")) == [current[0]] != uow.snapshots_with_tree(sha("2"))
+        assert (
+            uow.snapshots_with_tree(sha("4")) == [current[0]]
+            and uow.snapshots_with_tree(sha("4"), open_only=True) == []
+        )
+        assert uow.answers_to(DIGEST) == {first, second, third}
+        assert [item.body.kind for _, item in uow.evidence_of_pull(7, 1)] == ["budget_reset", "waiver"]
