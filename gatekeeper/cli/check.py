@@ -84,37 +84,43 @@ def run_check(directory: Path, base: str, head: str, policy_file: Path | None = 
 
     Raises:
         Rejected: ``LOCAL_REPOSITORY`` or ``LOCAL_REVISION``.
-        ConfigurationError: for a shallow clone, a faulty ``policy_file`` or a policy set that is not installed.
+        ConfigurationError: for a shallow clone or one that lacks objects, a missing or faulty configuration, or a policy set
+            that is not installed.
         GatekeeperError: if git fails.
     """
     with LocalRepository(directory) as local:
-        base_sha, head_sha = local.resolve(base), local.resolve(head)
-        repository = local.repository
-        base_files = repository.tree(repository.commit_tree(base_sha))
-        configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(base_files)
-        book = open_named_book(configuration.policy_set)
-        facts = PullFacts(number=0, author=Author(id=0, login="local", trusted=True), base_ref=base[:255])
-        snapshot = build(
-            0,
-            f"local/{directory.resolve().name}",
-            facts,
-            repository,
-            head_sha=head_sha,
-            base_sha=base_sha,
-            policy_set=book.digest,
-            configuration=configuration.digest(),
-        )
-        subject = PolicyInput(
-            snapshot=snapshot,
-            configuration=configuration,
-            catalog=load_catalog(),
-            base=base_files,
-            head=repository.tree(snapshot.head_tree),
-            merged=repository.tree(snapshot.merge_tree) if snapshot.merge_tree else None,
-            evidence=(),
-            now=datetime.now(UTC),
-        )
-        results = engine.run(book, subject, static_only=True)
+        return _run(local, base, head, policy_file)
+
+
+def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None) -> Checked:
+    base_sha, head_sha = local.resolve(base), local.resolve(head)
+    repository = local.repository
+    base_files = repository.tree(repository.commit_tree(base_sha))
+    configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(base_files)
+    configuration.demand_sound()
+    book = open_named_book(configuration.policy_set)
+    facts = PullFacts(number=0, author=Author(id=0, login="local", trusted=True), base_ref=base[:255])
+    snapshot = build(
+        0,
+        f"local/{local.directory.resolve().name}",
+        facts,
+        repository,
+        head_sha=head_sha,
+        base_sha=base_sha,
+        policy_set=book.digest,
+        configuration=configuration.digest(),
+    )
+    subject = PolicyInput(
+        snapshot=snapshot,
+        configuration=configuration,
+        catalog=load_catalog(),
+        base=base_files,
+        head=repository.tree(snapshot.head_tree),
+        merged=repository.tree(snapshot.merge_tree) if snapshot.merge_tree else None,
+        evidence=(),
+        now=datetime.now(UTC),
+    )
+    results = engine.run(book, subject, static_only=True)
     return Checked(snapshot, results, tuple(policy.id for policy in engine.not_checked(book)))
 
 

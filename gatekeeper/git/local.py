@@ -11,24 +11,33 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from gatekeeper.domain.errors import GatekeeperError, Rejected
+from gatekeeper.domain.errors import ConfigurationError, GatekeeperError, Rejected
 from gatekeeper.git import plumbing
-from gatekeeper.git.repository import Repository, require_complete
+from gatekeeper.git.repository import Repository, promisor_packs, require_whole_history
+
+_REPAIR = {True: "git fetch --refetch --no-filter brings them", False: "git fsck tells what is wrong"}
 
 
 class LocalRepository:
     """A context manager: inside it, :attr:`repository` answers as a mirror does.
 
+    A partial clone is welcome as long as it holds what has to be read: its history is whole, so merge bases are right. git
+    marks it as partial for ever, even after everything was fetched, so the mark alone says nothing.
+
     Raises on entering:
         Rejected: ``LOCAL_REPOSITORY`` if the directory belongs to no git repository.
-        ConfigurationError: ``ISO_SHALLOW`` for a shallow or partial clone.
+        ConfigurationError: ``ISO_SHALLOW`` for a shallow clone.
+
+    Raises on leaving:
+        ConfigurationError: ``ISO_SHALLOW`` if an object had to be read that is not there: whatever was made of it means nothing.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.git_dir = _git_dir(directory)
         self._objects = self._path("objects")
-        require_complete(self._path("shallow"), self._objects)
+        require_whole_history(self._path("shallow"))
+        self.partial = bool(promisor_packs(self._objects))
         self._scratch = tempfile.TemporaryDirectory(prefix="gatekeeper-check-")
         try:
             self.repository = self._borrow(Path(self._scratch.name) / "borrowed.git")
@@ -83,8 +92,18 @@ class LocalRepository:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        missing = self.repository.store.reader.missing
         self.repository.close()
         self._scratch.cleanup()
+        # Merging reads objects too; what it lacks is told by git's words only.
+        git_failed = isinstance(error, GatekeeperError) and error.code == "GIT_FAILED"
+        if missing or (self.partial and git_failed):
+            raise ConfigurationError(
+                f"the {'partial ' if self.partial else ''}clone lacks objects that have to be read",
+                code="ISO_SHALLOW",
+                expected=f"every object of base and head ({_REPAIR[self.partial]})",
+                found=f"at least {len(missing)} missing, {min(missing)} for one" if missing else str(error),
+            ) from error
 
 
 def _git_dir(directory: Path) -> Path:

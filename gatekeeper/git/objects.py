@@ -31,6 +31,8 @@ class ObjectReader:
         self._process: subprocess.Popen[bytes] | None = None
         self._cache: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         self._cached_bytes = 0
+        self.missing: set[str] = set()
+        """Ids that were asked for and are not there: the tree that names them cannot be judged from this repository."""
         self._finalizer: weakref.finalize[..., ObjectReader] | None = None
 
     def read(self, id: str, kind: str) -> bytes:
@@ -99,7 +101,9 @@ class ObjectReader:
         got: dict[str, tuple[str, bytes]] = {}
         for id in ids:
             answer = self._answer(id, stdout)
-            if answer is not None:
+            if answer is None:
+                self.missing.add(id)
+            else:
                 got[id] = answer
         return got
 

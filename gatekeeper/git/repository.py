@@ -110,6 +110,23 @@ def require_complete(shallow: Path, objects: Path) -> None:
     Raises:
         ConfigurationError: ``ISO_SHALLOW``.
     """
+    require_whole_history(shallow)
+    promised = promisor_packs(objects)
+    if promised:
+        raise ConfigurationError(
+            "the repository is a partial clone, so objects may be missing",
+            code="ISO_SHALLOW",
+            expected="a clone made without --filter",
+            found=f"{len(promised)} promisor packs",
+        )
+
+
+def require_whole_history(shallow: Path) -> None:
+    """Refuse a repository with a shallow boundary.
+
+    Raises:
+        ConfigurationError: ``ISO_SHALLOW``.
+    """
     if shallow.exists() and shallow.read_bytes().strip():
         raise ConfigurationError(
             "the repository is shallow, so merge bases may be wrong",
@@ -117,11 +134,8 @@ def require_complete(shallow: Path, objects: Path) -> None:
             expected="a complete clone (git fetch --unshallow)",
             found=f"{len(shallow.read_bytes().split())} shallow commits",
         )
-    promised = list((objects / "pack").glob("*.promisor"))
-    if promised:
-        raise ConfigurationError(
-            "the repository is a partial clone, so objects may be missing",
-            code="ISO_SHALLOW",
-            expected="a complete clone (git fetch --refetch --no-filter)",
-            found=f"{len(promised)} promisor packs",
-        )
+
+
+def promisor_packs(objects: Path) -> list[Path]:
+    """Return the marks of packs that came from a partial clone. They stay when the missing objects are fetched later."""
+    return list((objects / "pack").glob("*.promisor"))

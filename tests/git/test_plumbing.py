@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,9 @@ def test_limits_on_time_and_output(tmp_path: Path) -> None:
     assert plumbing.run(repo.path, "cat-file", "blob", blob).output == b"x" * 5000
     with pytest.raises(GatekeeperError, match="GIT_OUTPUT"):
         plumbing.run(repo.path, "cat-file", "blob", blob, output_bytes=100)
+    os.mkfifo(tmp_path / "never")  # nobody ever writes into it, so that git waits however quick or slow this machine is
     with pytest.raises(Retryable, match="GIT_TIMEOUT"):
-        plumbing.run(repo.path, "cat-file", "blob", blob, seconds=0.0001)
+        plumbing.run(repo.path, "hash-object", "--", str(tmp_path / "never"), seconds=0.2)
 
 
 def test_ci_filename_injection_reaches_no_shell(tmp_path: Path) -> None:
