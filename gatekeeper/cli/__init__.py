@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from gatekeeper.cli.faults import from_system, printable
 from gatekeeper.domain.errors import GatekeeperError
 
 WRONG_USAGE = 64
@@ -55,10 +57,11 @@ def root() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
-    0 passed, 1 failed, 2 pending, 3 could not decide, 64 wrong usage, 130 interrupted (see the README).
+    0 passed, 1 failed, 2 pending, 3 could not decide, 64 wrong usage, 130 interrupted (see the README). A fault of our own is 3
+    as well, with its traceback: Python's own status for it is 1, which would read as "failed".
     """
     try:
-        answer: Any = root.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        return _run(arguments)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except click.UsageError as error:
@@ -71,6 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return 130
     except GatekeeperError as error:
-        click.echo(f"gatekeeper: {error}", err=True)
+        click.echo(f"gatekeeper: {printable(str(error))}", err=True)
         return COULD_NOT_DECIDE
+    except Exception as error:
+        traceback.print_exc()
+        click.echo(f"gatekeeper: a fault of gatekeeper itself, please report it: {type(error).__name__}", err=True)
+        return COULD_NOT_DECIDE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        answer: Any = root.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except OSError as error:
+        raise from_system(error) from error
     return answer if isinstance(answer, int) else 0

@@ -1,4 +1,4 @@
-"""What the commands share when they answer: the JSON of an error, and text that a terminal cannot be made to obey."""
+"""What the commands share when they answer in JSON: the flag, the findings, and the document of an error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gatekeeper.cli.faults import from_system
 from gatekeeper.domain.errors import GatekeeperError
 from gatekeeper.domain.policy import Finding, Outcome
 
@@ -26,22 +27,23 @@ class Answering(click.Command):
             GatekeeperError: whatever the command raised; an error of the operating system as ``OS_ERROR``.
         """
         try:
-            try:
-                return super().invoke(ctx)
-            except BrokenPipeError:  # the reader has enough: no error of ours
-                raise
-            except OSError as error:
-                raise from_system(error) from error
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # not an error of the command: wrong usage, an end that was asked for, a reader that has enough
         except GatekeeperError as error:
-            if ctx.params.get("json_wanted"):
-                click.echo(json.dumps(error_document(error), indent=2))
+            self._tell(ctx, error)
+            raise
+        except OSError as error:
+            told = from_system(error)
+            self._tell(ctx, told)
+            raise told from error
+        except Exception as error:
+            self._tell(ctx, GatekeeperError(f"{type(error).__name__}: {error}", code="INTERNAL_ERROR"))
             raise
 
-
-def from_system(error: OSError) -> GatekeeperError:
-    """Return an error of the operating system (no permission, no space left) as one that says what was being touched."""
-    where = f": {error.filename}" if error.filename else ""
-    return GatekeeperError(f"{error.strerror or error}{where}", code="OS_ERROR")
+    def _tell(self, ctx: click.Context, error: GatekeeperError) -> None:
+        if ctx.params.get("json_wanted"):
+            click.echo(json.dumps(error_document(error), indent=2))
 
 
 def error_document(error: GatekeeperError) -> dict[str, Any]:
@@ -53,8 +55,3 @@ def error_document(error: GatekeeperError) -> dict[str, Any]:
 def findings_document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return findings as ``--json`` prints them."""
     return [finding.model_dump(mode="json", include=OF_A_FINDING) for finding in findings]
-
-
-def printable(text: str) -> str:
-    """Spell out control characters: a terminal must not obey what a repository or a pull request wrote."""
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

@@ -13,8 +13,9 @@ import click
 
 from gatekeeper.catalog import load_catalog
 from gatekeeper.cli import proposing
-from gatekeeper.cli.answers import Answering, findings_document, json_flag, printable
+from gatekeeper.cli.answers import Answering, findings_document, json_flag
 from gatekeeper.cli.check import open_named_book
+from gatekeeper.cli.faults import printable
 from gatekeeper.cli.skeleton import render
 from gatekeeper.domain import manifest
 from gatekeeper.domain.catalog import Catalog

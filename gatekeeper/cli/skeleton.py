@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gatekeeper.cli.answers import printable
+from gatekeeper.cli.faults import printable
 from gatekeeper.domain.catalog import HardwareTarget
 from gatekeeper.domain.features import KNOWN_FEATURES
 from gatekeeper.domain.manifest_todo import MARK
