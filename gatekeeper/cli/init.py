@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gatekeeper.catalog import load_catalog
 from gatekeeper.cli import proposing
-from gatekeeper.cli.answers import Answering, findings_document, json_flag
+from gatekeeper.cli.answers import Answering, json_flag
 from gatekeeper.cli.check import open_named_book
 from gatekeeper.cli.faults import printable
-from gatekeeper.cli.skeleton import render
+from gatekeeper.cli.skeleton import Proposal, render
+from gatekeeper.cli.started import Started, as_document, plain_lines
 from gatekeeper.domain import manifest
 from gatekeeper.domain.catalog import Catalog
 from gatekeeper.domain.errors import Rejected
@@ -35,22 +35,16 @@ TODO_CODE = "SCOPE_MANIFEST_TODO"
 
 
 @dataclass(frozen=True)
-class Started:
-    """What ``gatekeeper init`` did. With findings nothing was written."""
+class Wanted:
+    """What the command line asked for. ``repo`` is any directory of the checkout; ``directory`` is relative to it."""
 
-    base: str
-    base_sha: str
-    directory: str | None = None
-    findings: tuple[Finding, ...] = ()
-    overwritten: bool = False
-    hooks: tuple[str, ...] = ()
-    undecided: tuple[Finding, ...] = field(default=())
-    """What ``gatekeeper check`` will refuse until the author has decided it."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """Passed if a skeleton was written, else failed."""
-        return Outcome.FAILED if self.findings else Outcome.PASSED
+    repo: Path
+    directory: Path | None = None
+    base: str | None = None
+    policy_file: Path | None = None
+    problem: str | None = None
+    targets: tuple[str, ...] = ()
+    force: bool = False
 
 
 @click.command(cls=Answering)
@@ -90,10 +84,7 @@ def init(
     catalog = load_catalog()
     _known("--problem", (problem,) if problem else (), tuple(catalog.models))
     _known("--target", targets, tuple(catalog.targets))
-    started = start(
-        repo, directory, base=base, policy_file=policy_file, catalog=catalog, problem=problem,
-        targets=tuple(dict.fromkeys(targets)), force=force,
-    )  # fmt: skip
+    started = start(Wanted(repo, directory, base, policy_file, problem, tuple(dict.fromkeys(targets)), force), catalog)
     if json_wanted:
         click.echo(json.dumps(as_document(started), indent=2))
     else:
@@ -102,59 +93,72 @@ def init(
     return EXIT_STATUS[started.outcome]
 
 
-def start(
-    repo: Path,
-    directory: Path | None,
-    *,
-    base: str | None = None,
-    policy_file: Path | None = None,
-    catalog: Catalog,
-    problem: str | None = None,
-    targets: tuple[str, ...] = (),
-    force: bool = False,
-) -> Started:
+def start(wanted: Wanted, catalog: Catalog) -> Started:
     """Write the skeleton and say what was done, or say why nothing was written.
 
     Raises:
         Rejected: ``LOCAL_WORK_TREE``, ``LOCAL_REPOSITORY``, ``LOCAL_REVISION``, or ``INIT_BASE`` if no base is found.
-        ConfigurationError: for a shallow clone, or a configuration that is missing, faulty or names an unknown policy set.
+        ConfigurationError: for a clone that lacks history or objects, or a configuration that is missing, faulty or names an
+            unknown policy set.
         GatekeeperError: if git fails.
     """
-    work = WorkTree(repo)
-    with LocalRepository(repo) as local:
-        base, base_sha = _base(local, base)
-        repository = local.repository
-        merge_bases = repository.merge_bases(base_sha, local.resolve("HEAD"))
-        if not merge_bases:
-            return Started(base, base_sha, findings=(_no_merge_base(base),))
-        files = repository.tree(repository.commit_tree(base_sha))
-        configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(files)
-        configuration.demand_sound()
-        trees = tuple(repository.tree(repository.commit_tree(commit)) for commit in merge_bases)
-        place = _place(configuration, work, trees, repo, directory)
-        if isinstance(place, Finding):
-            return Started(base, base_sha, findings=(place,))
-        proposal = proposing.propose(
-            place,
-            configuration=configuration,
-            mandatory=_mandatory(configuration),
-            catalog=catalog,
-            work=work,
-            bases=trees,
-            problem=problem,
-            targets=targets,
-        )
-    path = f"{place.directory}/{manifest.MANIFEST_NAME}"
+    work = WorkTree(wanted.repo)
+    # The block's end refuses what was read from a clone that lacks objects, so nothing is written before it.
+    with LocalRepository(wanted.repo) as local:
+        base, base_sha = _base(local, wanted.base)
+        proposal = _proposal(local, work, wanted, catalog, base_sha)
+    if isinstance(proposal, Finding):
+        return Started(base, base_sha, findings=(proposal,))
+    path = f"{proposal.directory}/{manifest.MANIFEST_NAME}"
     data = render(proposal).encode()
     _, findings = manifest.read(data, path)
     beyond = tuple(finding for finding in findings if finding.code != TODO_CODE)
     if beyond:  # a name that no manifest can hold: no skeleton made of it could ever become right
-        return Started(base, base_sha, place.directory, findings=beyond)
+        return Started(base, base_sha, proposal.directory, findings=beyond)
     there = os.path.lexists(work.place(path))
-    if there and (not force or work.read(path) is None):
-        return Started(base, base_sha, place.directory, findings=(_in_the_way(work, path),))
+    if there and (not wanted.force or work.read(path) is None):
+        return Started(base, base_sha, proposal.directory, findings=(_in_the_way(work, path),))
     write(work.place(path), data, replace=there)
-    return Started(base, base_sha, place.directory, (), there, proposal.hooks, tuple(findings))
+    return Started(base, base_sha, proposal.directory, (), there, proposal.hooks, tuple(findings))
+
+
+def _proposal(
+    local: LocalRepository, work: WorkTree, wanted: Wanted, catalog: Catalog, base_sha: str
+) -> Proposal | Finding:
+    """Return what the skeleton says, or why there can be none."""
+    repository = local.repository
+    merge_bases = repository.merge_bases(base_sha, local.resolve("HEAD"))
+    if not merge_bases:
+        return Finding(
+            code="ISO_NO_MERGE_BASE", message="the checkout and the base share no history",
+            expected="a branch that was made from the base", found="no common ancestor",
+        )  # fmt: skip
+    configuration = configuration_of(repository.tree(repository.commit_tree(base_sha)), wanted.policy_file)
+    trees = tuple(repository.tree(repository.commit_tree(commit)) for commit in merge_bases)
+    place = _place(configuration, work, trees, wanted)
+    if isinstance(place, Finding):
+        return place
+    return proposing.propose(
+        place,
+        configuration=configuration,
+        mandatory=_mandatory(configuration),
+        catalog=catalog,
+        work=work,
+        bases=trees,
+        problem=wanted.problem,
+        targets=wanted.targets,
+    )
+
+
+def configuration_of(base: SourceTree, policy_file: Path | None) -> RepositoryConfiguration:
+    """Return the configuration of a base tree, or that of a file used instead.
+
+    Raises:
+        ConfigurationError: if it is missing or faulty.
+    """
+    configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(base)
+    configuration.demand_sound()
+    return configuration
 
 
 def write(place: Path, data: bytes, *, replace: bool) -> None:
@@ -209,11 +213,10 @@ def _place(
     configuration: RepositoryConfiguration,
     work: WorkTree,
     bases: tuple[SourceTree, ...],
-    repo: Path,
-    directory: Path | None,
+    wanted: Wanted,
 ) -> proposing.Place | Finding:
     free = ", ".join(proposing.free_patterns(configuration))
-    if directory is None:
+    if wanted.directory is None:
         touched = proposing.touched_directories(configuration, work, bases)
         if len(touched) != 1:
             found = f"{len(touched)} that the checkout touches: {', '.join(touched)}" if touched else "none is touched"
@@ -223,24 +226,17 @@ def _place(
             )  # fmt: skip
         path: str | None = touched[0]
     else:
-        path = work.shown(repo.resolve() / directory)
+        path = work.shown(wanted.repo.resolve() / wanted.directory)
     place = proposing.free_place(configuration, path) if path else None
     if place is None or not path or not work.holds(f"{path}/{manifest.MANIFEST_NAME}"):
         return Finding(
             code="INIT_DIRECTORY", message="no manifest can lie there",
             expected=f"a directory of Python packages, not reached through a link, like {free}",
-            found=path or (str(directory) if path is None else "the repository's root"),
+            found=path or (str(wanted.directory) if path is None else "the repository's root"),
         )  # fmt: skip
     if work.place(path).exists() and not work.place(path).is_dir():
         return Finding(code="INIT_DIRECTORY", message="no manifest can lie there", expected="a directory", found=path)
     return place
-
-
-def _no_merge_base(base: str) -> Finding:
-    return Finding(
-        code="ISO_NO_MERGE_BASE", message="the checkout and the base share no history",
-        expected=f"a branch that was made from {base}", found="no common ancestor",
-    )  # fmt: skip
 
 
 def _in_the_way(work: WorkTree, path: str) -> Finding:
@@ -252,36 +248,3 @@ def _in_the_way(work: WorkTree, path: str) -> Finding:
         found="a file" if plain else "a link or a directory",
         path=path,
     )
-
-
-def as_document(started: Started) -> dict[str, Any]:
-    """Return the JSON document of ``--json``."""
-    written = started.outcome is Outcome.PASSED
-    return {
-        "outcome": started.outcome.value,
-        "base": started.base,
-        "base_sha": started.base_sha,
-        "directory": started.directory,
-        "path": f"{started.directory}/{manifest.MANIFEST_NAME}" if written else None,
-        "overwritten": started.overwritten,
-        "hooks": list(started.hooks),
-        "undecided": findings_document(started.undecided),
-        "findings": findings_document(started.findings),
-    }
-
-
-def plain_lines(started: Started, repo: Path) -> list[str]:
-    """Return what was done, line by line, and what is to be done next."""
-    if started.findings:
-        lines = []
-        for found in started.findings:
-            place = f" {found.path}" if found.path else ""
-            lines.append(f"{found.code}{place}: {found.message} (expected {found.expected}; found {found.found})")
-        return [*lines, "nothing was written"]
-    done = "overwrote" if started.overwritten else "wrote"
-    return [
-        f"{done} {started.directory}/{manifest.MANIFEST_NAME} (base {started.base} at {started.base_sha[:12]})",
-        f"hooks: {', '.join(started.hooks) or 'none is changed yet'}",
-        *(f"to decide: line {found.line}: {found.message.split('`')[1]}" for found in started.undecided),
-        f"then commit it and run: gatekeeper check --repo {repo} --base {started.base} --head HEAD",
-    ]

@@ -325,6 +325,18 @@ def test_what_cannot_be_decided_is_told_as_json_with_status_3(
     assert error(tmp_path / "shallow", FAST) == "ISO_SHALLOW"
 
 
+def test_a_clone_that_lacks_what_has_to_be_read_gets_no_skeleton(
+    repo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(repo, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "--quiet", "--filter=blob:none", "--no-checkout", f"file://{repo}", "partial")
+    assert main(["init", "--repo", str(tmp_path / "partial"), FAST, "--base", "origin/main", "--json"]) == 3
+    assert codes(told(capsys)) == ["ISO_SHALLOW"]
+    assert not (tmp_path / "partial" / FAST).exists()
+    git(tmp_path / "partial", "checkout", "--quiet", "topic")
+    assert main(["init", "--repo", str(tmp_path / "partial"), FAST, "--base", "origin/main"]) == 0
+
+
 def test_unrelated_history_is_refused_and_a_detached_head_is_not(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
