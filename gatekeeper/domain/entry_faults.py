@@ -13,7 +13,9 @@ from gatekeeper.domain.source import SourceTree
 from gatekeeper.domain.zones import Zone
 
 FILE, EXECUTABLE, SYMLINK, SUBMODULE = "100644", "100755", "120000", "160000"
-_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
+_COMPONENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9_-])?")
+_DEVICE = re.compile(r"(?i)(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")
+# Names that Windows keeps for devices, whatever the suffix: a tree with one of them cannot be checked out there.
 _SPECIAL = {".gitattributes": "ISO_GITATTRIBUTES", ".gitmodules": "ISO_SUBMODULE"}
 
 
@@ -39,9 +41,9 @@ def outside(change: ChangedFile, effect: Effect, owners: tuple[str, ...], zone: 
 
 
 def mode_fault(change: ChangedFile) -> Finding | None:
-    """Return a finding unless the new entry is a plain file of mode 100644, or gone."""
+    """Return a finding unless the new entry is a plain file of mode 100644, or gone, or as executable as it was before."""
     mode = change.new_mode
-    if mode in (None, FILE):
+    if mode in (None, FILE) or mode == change.old_mode == EXECUTABLE:
         return None
     code = {SYMLINK: "ISO_SYMLINK", SUBMODULE: "ISO_SUBMODULE"}.get(mode or "", "ISO_MODE")
     what = {"ISO_SYMLINK": "a symbolic link", "ISO_SUBMODULE": "a submodule", "ISO_MODE": "a file with another mode"}[
@@ -55,11 +57,13 @@ def name_fault(change: ChangedFile) -> Finding | None:
     """Return a finding for a new path with a component that some tool would read as something else."""
     if change.kind is not ChangeKind.ADDED:
         return None
-    odd = next((name for name in components(change.path) if not _COMPONENT.fullmatch(name)), None)
+    names = components(change.path)
+    odd = next((name for name in names if not _COMPONENT.fullmatch(name) or _DEVICE.fullmatch(name)), None)
     if odd is None:
         return None
     return Finding(code="ISO_PATH_CHARS", message="a name that tools may read differently", path=change.path, found=odd,
-                   expected="letters, digits, '.', '_' and '-', at most 255, no '.' or '-' in front")  # fmt: skip
+                   expected="letters, digits, '.', '_' and '-', at most 255, no '.' or '-' in front, no '.' at the end, "
+                            "no device name of Windows")  # fmt: skip
 
 
 def described(change: ChangedFile) -> str:
@@ -68,21 +72,42 @@ def described(change: ChangedFile) -> str:
     return f"{change.kind.value}, mode {' to '.join(dict.fromkeys(modes))}"
 
 
-def case_twins(changes: Iterable[ChangedFile], trees: Iterable[SourceTree]) -> Iterator[Finding]:
-    """Yield a finding for each added path that differs from another tracked file or directory by letter case only."""
+def case_twins(changes: Iterable[ChangedFile], base: SourceTree, trees: Iterable[SourceTree]) -> Iterator[Finding]:
+    """Yield a finding for each added path that differs from another tracked file or directory by letter case only.
+
+    Spellings that lived side by side in ``base`` are not this change's doing.
+    """
     added = [change.path for change in changes if change.kind is ChangeKind.ADDED]
-    for tree in trees if added else ():
-        spellings: dict[str, set[str]] = {}
-        for entry in tree.walk():
-            for place in _prefixes(entry.path):
-                spellings.setdefault(place.casefold(), set()).add(place)
-        twins = {folded: names for folded, names in spellings.items() if len(names) > 1}
+    if not added:
+        return
+    before = {place for names in _spellings(base).values() if len(names) > 1 for place in names}
+    for tree in trees:
+        twins = {folded: names for folded, names in _spellings(tree).items() if len(names) > 1}
         for path in added if twins else ():
-            other = next((name for place in _prefixes(path) for name in sorted(twins.get(place.casefold(), ()))
-                          if not (path + "/").startswith(name + "/")), None)  # fmt: skip
+            other = next((name for place in _prefixes(path) if place not in before
+                          for name in sorted(twins.get(place.casefold(), ())) if name != place), None)  # fmt: skip
             if other:
                 yield Finding(code="ISO_CASE_TWIN", message="a path that some file systems take for another one", path=path,
                               expected="a name that is new also without regard to letter case", found=other)  # fmt: skip
+
+
+def _spellings(tree: SourceTree) -> dict[str, set[str]]:
+    spellings: dict[str, set[str]] = {}
+    for entry in tree.walk():
+        for place in _prefixes(entry.path):
+            spellings.setdefault(place.casefold(), set()).add(place)
+    return spellings
+
+
+def module_twins(directory: str, trees: Iterable[SourceTree]) -> Iterator[Finding]:
+    """Yield a finding for each module that a package of the same name hides: Python runs the package, people read the module."""
+    for tree in trees:
+        paths = {entry.path for entry in tree.walk(directory)}
+        for path in sorted(paths):
+            package = f"{path.removesuffix('.py')}/__init__.py"
+            if path.endswith(".py") and package in paths:
+                yield Finding(code="ISO_MODULE_TWIN", message="a package hides a module of the same name", path=path,
+                              expected="one of the two", found=package)  # fmt: skip
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -130,10 +155,11 @@ def placed(change: ChangedFile, zone: Zone, owners: Owners) -> list[Finding]:
                         expected="a pull request of its own, approved by the owners", found=described(change),
                         path=change.path)]  # fmt: skip
     faults = [fault for fault in (mode_fault(change), name_fault(change)) if fault]
+    never = [fault for fault in faults if fault.code in ("ISO_SYMLINK", "ISO_SUBMODULE")]
+    mine = owners.of(change.path)
     if zone is Zone.ESCALATE or (zone is Zone.HOOK and change.kind is ChangeKind.ADDED):
-        if not any(fault.code in ("ISO_SYMLINK", "ISO_SUBMODULE") for fault in faults):
-            faults = [fault for fault in faults if fault.code != "ISO_MODE"]
-        faults.append(outside(change, Effect.HOLD, owners.of(change.path), "a word of the path's owner"))
-    elif zone is Zone.HOOK and (change.kind is ChangeKind.DELETED or change.old_blob == change.new_blob):
-        faults = [outside(change, Effect.FAIL, owners.of(change.path), "a hook file that stays")]
+        kept = never or [fault for fault in faults if fault.code != "ISO_MODE"]
+        return [*kept, outside(change, Effect.HOLD, mine, "a word of the path's owner")]
+    if zone is Zone.HOOK and (change.kind is not ChangeKind.MODIFIED or change.old_blob == change.new_blob):
+        return [*never, outside(change, Effect.FAIL, mine, "a hook file that stays a plain file of its mode")]
     return faults

@@ -3,15 +3,22 @@
 A name is a *guard* if every place of the file that binds it gives it the guard function's answer, another guard or a constant
 that is false, or lies inside a region that only runs behind a guard. This is a fixpoint over the whole file, by name and not by
 scope: one other binding anywhere, be it a parameter or a loop variable, takes the quality away.
+
+What this file cannot show is who else binds an attribute. ``self.cache = None`` of the stock file is filled in by somebody, so a
+name that the stock file uses is a guard only if it was one there by the guard's own answer, and an attribute only if no file
+elsewhere speaks of it.
 """
 
 from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+Elsewhere = Callable[[str], bool]
+"""Whether a word is spoken of outside this model's hook files and the specialised directory."""
 
 
 class Guard(NamedTuple):
@@ -123,7 +130,10 @@ def is_plain(node: ast.expr) -> bool:
 
 
 def import_targets(node: ast.Import | ast.ImportFrom, path: str) -> Iterator[tuple[str, str]]:
-    """Yield (bound name, dotted target) of each alias; relative imports are resolved from the file's own ``path``."""
+    """Yield (bound name, dotted target) of each alias; relative imports are resolved from the file's own ``path``.
+
+    A relative import from above the top, which fails when it runs, gets a target that starts with dots and lies nowhere.
+    """
     if isinstance(node, ast.Import):
         for alias in node.names:
             first = alias.name.partition(".")[0]
@@ -132,13 +142,39 @@ def import_targets(node: ast.Import | ast.ImportFrom, path: str) -> Iterator[tup
     module = node.module or ""
     if node.level:
         parents = posixpath.dirname(path).split("/")
-        module = ".".join([*parents[: len(parents) - node.level + 1], *([module] if module else [])])
+        if node.level <= len(parents):
+            module = ".".join([*parents[: len(parents) - node.level + 1], *([module] if module else [])])
+        else:
+            module = "." * node.level + module
     for alias in node.names:
         yield alias.asname or alias.name, f"{module}.{alias.name}"
 
 
-def names_of(tree: ast.Module, path: str, guard: Guard | None) -> Names:
-    """Work out the names of a parsed hook file at ``path``."""
+def one_by_one(node: ast.Import | ast.ImportFrom) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield a statement of its own for each alias."""
+    for alias in node.names:
+        one: ast.Import | ast.ImportFrom = (
+            ast.Import(names=[alias])
+            if isinstance(node, ast.Import)
+            else ast.ImportFrom(module=node.module, names=[alias], level=node.level)
+        )
+        yield ast.copy_location(one, node)
+
+
+def names_of(
+    tree: ast.Module,
+    path: str,
+    guard: Guard | None,
+    *,
+    stock: Names | None = None,
+    stock_words: frozenset[str] = frozenset(),
+    elsewhere: Elsewhere = lambda _: False,
+) -> Names:
+    """Work out the names of a parsed hook file at ``path``.
+
+    ``stock`` and ``stock_words`` describe the file as it was; without ``stock``, this is that file. There a name that only
+    constants were given to is none of ours.
+    """
     bindings: dict[Key, list[_Binding]] = {}
     _collect(tree, path, (), bindings)
     names = Names(guard)
@@ -149,10 +185,18 @@ def names_of(tree: ast.Module, path: str, guard: Guard | None) -> Names:
     while True:
         before = len(names.guards) + len(names.none_or_guarded)
         for key, made in bindings.items():
-            if all(_holds(names, binding, none=False) for binding in made):
-                names.guards.add(key)
-            if all(_holds(names, binding, none=True) for binding in made):
-                names.none_or_guarded.add(key)
+            for none, found, known in (
+                (False, names.guards, stock and stock.guards),
+                (True, names.none_or_guarded, stock and stock.none_or_guarded),
+            ):
+                if key in found or not all(_holds(names, binding, none=none) for binding in made):
+                    continue
+                if stock is None:
+                    ours = any(not isinstance(binding.value, ast.Constant) or binding.tests for binding in made)
+                else:
+                    ours = key.name not in stock_words or key in (known or ())
+                if ours and not (key.attribute and elsewhere(key.name)):
+                    found.add(key)
         if before == len(names.guards) + len(names.none_or_guarded):
             return names
 

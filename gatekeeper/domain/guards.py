@@ -8,21 +8,19 @@ plus statements that change nothing (see :mod:`~gatekeeper.domain.hook_additions
 from __future__ import annotations
 
 import ast
-import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 
+from gatekeeper.domain.alignment import Aligned, TooMuch, align
 from gatekeeper.domain.documents import Value
-from gatekeeper.domain.guard_names import Guard, Names, names_of
+from gatekeeper.domain.guard_names import Elsewhere, Guard, Names, names_of, one_by_one
 from gatekeeper.domain.hook_additions import Additions, within
-from gatekeeper.domain.hook_scopes import Scope, bound_names, known_names
-from gatekeeper.domain.python_source import compiles, parse_python
+from gatekeeper.domain.hook_scopes import Scope, all_bound, bound_names, known_names
+from gatekeeper.domain.python_source import compiles, foreign_encoding, parse_python
 
 LARGEST = 1024 * 1024
 MOST_FAULTS = 20
-_CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -64,15 +62,13 @@ class _Comparing:
         for item in news:
             if item.ours and item.key not in {one.key for one in olds}:
                 self._behind_the_guard(item, scope)
-        matcher = SequenceMatcher(None, [item.key for item in olds], [item.key for item in news], autojunk=False)
-        for tag, old_from, old_to, new_from, new_to in matcher.get_opcodes():
-            if tag == "equal":
-                for left, right in zip(olds[old_from:old_to], news[new_from:new_to], strict=True):
-                    if not left.ours:
-                        self._inside(left.node, right.node, scope)
-                continue
-            line = news[new_from].node.lineno if new_from < len(news) else end
-            self._replaced(olds[old_from:old_to], news[new_from:new_to], scope, line)
+        at_old = at_new = 0
+        for old_to, new_to in [*align(_aligned(olds), _aligned(news)), (len(olds), len(news))]:
+            line = news[at_new].node.lineno if at_new < len(news) else end
+            self._replaced(olds[at_old:old_to], news[at_new:new_to], scope, line)
+            if old_to < len(olds) and not olds[old_to].ours:
+                self._inside(olds[old_to].node, news[new_to].node, scope)
+            at_old, at_new = old_to + 1, new_to + 1
 
     def _behind_the_guard(self, item: _Item, scope: Scope) -> None:
         branch = item.node
@@ -113,6 +109,7 @@ class _Comparing:
         """Compare what a pair of statements with equal headings holds."""
         if ast.dump(old) == ast.dump(new):
             return
+        self.docstring(old, new)
         inner = scope.inside(old)
         end = new.end_lineno or new.lineno
         for name in _BLOCKS:
@@ -121,11 +118,25 @@ class _Comparing:
             for left, right in zip(getattr(old, group, []), getattr(new, group, []), strict=True):
                 self.bodies(left.body, right.body, inner, end)
 
+    def docstring(self, old: ast.AST, new: ast.AST) -> None:
+        """Report a text that was put where it becomes the docstring: programs print these, and some decide by them."""
+        if not isinstance(new, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return
+        assert isinstance(old, type(new))
+        if ast.get_docstring(new, clean=False) is None:
+            return
+        first = new.body[0]
+        if ast.dump(first) not in map(ast.dump, old.body[:1]):
+            self.report(first.lineno, "stock code gets another docstring", "a comment", _text(self.new_lines, first))
 
-def judge_hook(old: bytes, new: bytes, path: str, guard: Guard | None, package: str) -> tuple[HookFault, ...]:
+
+def judge_hook(
+    old: bytes, new: bytes, path: str, guard: Guard | None, package: str, elsewhere: Elsewhere = lambda _: False
+) -> tuple[HookFault, ...]:
     """Compare the old and new bytes of a hook file at ``path``; return what is wrong, at most :data:`MOST_FAULTS` faults.
 
-    ``package`` is the dotted name of the specialised directory. Without a ``guard`` nothing can stand behind one.
+    ``package`` is the dotted name of the specialised directory. Without a ``guard`` nothing can stand behind one. ``elsewhere``
+    answers for the rest of the repository.
     """
     trees = []
     for data, what in ((old, "before the change"), (new, "after the change")):
@@ -133,24 +144,33 @@ def judge_hook(old: bytes, new: bytes, path: str, guard: Guard | None, package: 
         if isinstance(tree, HookFault):
             return (tree,)
         trees.append(tree)
-    known = known_names(trees[0])
     try:
-        names = [names_of(tree, path, guard) for tree in trees]
-        additions = [
-            Additions(path, package, names[0], {}, frozenset()),
-            Additions(path, package, names[1], names[0].imports, known),
-        ]
-        comparing = _Comparing(
-            old.decode().split("\n"), new.decode().split("\n"), additions[0], additions[1],
-            new_words=known_names(trees[1]),
-            bound_now=frozenset(name for node in ast.walk(trees[1]) for name in bound_names(node)),
-        )  # fmt: skip
-        comparing.bodies(trees[0].body, trees[1].body, Scope(), end=new.count(b"\n") + 1)
-    except RecursionError:
-        return (
-            HookFault(line=1, message="nested too deeply to be judged", expected="ordinary nesting", found="deeper"),
-        )
-    return tuple(comparing.faults)
+        return tuple(_compared(trees[0], trees[1], (old, new), path, guard, package, elsewhere))
+    except (RecursionError, MemoryError):
+        found = ("nested too deeply to be judged", "ordinary nesting", "deeper")
+    except TooMuch as error:
+        found = ("too many statements differ", "an addition to the stock file", str(error))
+    except ValueError as error:  # for example a number with too many digits to be written out
+        found = ("a statement cannot be read", "ordinary Python", str(error)[:200])
+    return (HookFault(line=1, message=found[0], expected=found[1], found=found[2]),)
+
+
+def _compared(
+    before: ast.Module, after: ast.Module, data: tuple[bytes, bytes], path: str, guard: Guard | None, package: str,
+    elsewhere: Elsewhere,
+) -> list[HookFault]:  # fmt: skip
+    known, bound = known_names(before), all_bound(after)
+    stock = names_of(before, path, guard, elsewhere=elsewhere)
+    names = names_of(after, path, guard, stock=stock, stock_words=known, elsewhere=elsewhere)
+    comparing = _Comparing(
+        data[0].decode().split("\n"), data[1].decode().split("\n"),
+        Additions(path, package, stock, {}, frozenset(), all_bound(before)),
+        Additions(path, package, names, stock.imports, known, bound, elsewhere),
+        new_words=known_names(after), bound_now=bound,
+    )  # fmt: skip
+    comparing.docstring(before, after)
+    comparing.bodies(before.body, after.body, Scope(), end=data[1].count(b"\n") + 1)
+    return comparing.faults
 
 
 def _parsed(data: bytes, what: str) -> ast.Module | HookFault:
@@ -159,10 +179,8 @@ def _parsed(data: bytes, what: str) -> ast.Module | HookFault:
 
     if len(data) > LARGEST:
         return fault("is too large", f"at most {LARGEST} bytes", f"{len(data)} bytes")
-    for number, line in enumerate(data.replace(b"\r", b"\n").split(b"\n")[:2], start=1):
-        cookie = _CODING.match(line)
-        if cookie and cookie.group(1).lower() not in (b"utf-8", b"utf8"):
-            return fault("names an encoding", "UTF-8", cookie.group(1).decode("ascii", "replace"), number)
+    if cookie := foreign_encoding(data):
+        return fault("names an encoding", "UTF-8", cookie[1], cookie[0])
     try:
         data.decode("utf-8")
         tree = parse_python(data)
@@ -184,15 +202,13 @@ def _flat(body: list[ast.stmt], names: Names) -> Iterator[_Item]:
             yield _Item(node, "ours " + ast.dump(_without_else(node)), ours=True)
             yield from _flat(node.orelse, names)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                one = (
-                    ast.Import(names=[alias])
-                    if isinstance(node, ast.Import)
-                    else ast.ImportFrom(module=node.module, names=[alias], level=node.level)
-                )
-                yield _Item(ast.copy_location(one, node), ast.dump(one))
+            yield from (_Item(one, ast.dump(one)) for one in one_by_one(node))
         else:
             yield _Item(node, _heading(node))
+
+
+def _aligned(items: list[_Item]) -> list[Aligned]:
+    return [Aligned(item.key, item.key if item.ours else ast.dump(item.node)) for item in items]
 
 
 def _without_else(node: ast.If) -> ast.If:

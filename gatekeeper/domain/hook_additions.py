@@ -5,21 +5,30 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from gatekeeper.domain.guard_names import Guard, Names, import_targets, is_plain, key_of
+from gatekeeper.domain.guard_names import Elsewhere, Guard, Names, import_targets, is_plain, key_of, one_by_one
 from gatekeeper.domain.hook_scopes import Scope, new_name_fault
 
-_DECORATORS = {"staticmethod", "classmethod", "property", "override", "overload", "contextmanager"}
+_BUILTIN_DECORATORS = {"staticmethod", "classmethod", "property"}
+_IMPORTED_DECORATORS = {
+    "contextlib.contextmanager", "functools.cached_property", "typing.override", "typing.overload",
+    "typing_extensions.override", "typing_extensions.overload",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Additions:
-    """Judges added statements of one hook file. ``known`` holds the stock file's words, which are not new names."""
+    """Judges added statements of one hook file.
+
+    ``known`` holds the stock file's words, which are not new names; ``bound`` whatever the file binds, builtins included.
+    """
 
     path: str
     package: str
     names: Names
     stock_imports: dict[str, str]
     known: frozenset[str]
+    bound: frozenset[str] = frozenset()
+    elsewhere: Elsewhere = lambda _: False
 
     @property
     def guard(self) -> Guard | None:
@@ -35,7 +44,7 @@ class Additions:
             case ast.Pass() | ast.Expr(value=ast.Constant()):
                 return None
             case ast.Import() | ast.ImportFrom():
-                return self._import(node)
+                return self._import(node, scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 return self._function(node, scope)
             case ast.ClassDef():
@@ -53,18 +62,19 @@ class Additions:
     def _body(self, body: list[ast.stmt], scope: Scope) -> str | None:
         return next((fault for each in body if (fault := self._fault(each, scope))), None)
 
-    def _import(self, node: ast.Import | ast.ImportFrom) -> str | None:
-        for name, target in import_targets(node, self.path):
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> str | None:
+        for one in one_by_one(node):
+            name, target = next(import_targets(one, self.path))
             if name == "*":
                 return "a star import binds names that nobody can see"
             if target == f"typing.{name}" == "typing.TYPE_CHECKING" and self._imported_alike(name, target):
                 continue
-            inside = target if not isinstance(node, ast.Import) else node.names[0].name
-            if not within(inside, self.package):
-                return f"imports {inside}, which is not part of {self.package}"
-            if name == target and self._imported_alike(name, target):
+            whole = target if isinstance(one, ast.ImportFrom) else one.names[0].name
+            if not within(whole, self.package):
+                return f"imports {whole}, which is not part of {self.package}"
+            if scope.kind != "class" and name == target and self._imported_alike(name, target):
                 continue  # `import a.b.c` binds `a`, as the stock file does already
-            if fault := new_name_fault(name, self.known):
+            if fault := self._definition(name, scope):
                 return fault
         return None
 
@@ -75,8 +85,11 @@ class Additions:
         arguments = node.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         every.extend(one for one in (arguments.vararg, arguments.kwarg) if one)
-        if not all(is_plain(default) for default in (*arguments.defaults, *arguments.kw_defaults) if default):
-            return "a default argument runs code when the function is defined"
+        for default in (*arguments.defaults, *arguments.kw_defaults):
+            if default and not is_plain(default):
+                return "a default argument runs code when the function is defined"
+            if default and (fault := self._unbound(default)):
+                return fault
         annotations = [*(argument.annotation for argument in every), node.returns]
         fault = next((fault for each in annotations if each and (fault := self._annotation(each))), None)
         return fault or self._decorators(node.decorator_list) or self._definition(node.name, scope)
@@ -84,7 +97,8 @@ class Additions:
     def _class(self, node: ast.ClassDef, scope: Scope) -> str | None:
         if node.keywords or not all(is_plain(base) for base in node.bases):
             return "the class statement runs code of its own (keywords, metaclass or computed bases)"
-        if fault := self._decorators(node.decorator_list) or self._definition(node.name, scope):
+        fault = next((fault for base in node.bases if (fault := self._unbound(base))), None)
+        if fault := fault or self._decorators(node.decorator_list) or self._definition(node.name, scope):
             return fault
         for each in node.body:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -105,8 +119,10 @@ class Additions:
 
     def _decorators(self, decorators: list[ast.expr]) -> str | None:
         for each in decorators:
-            name = each.attr if isinstance(each, ast.Attribute) else each.id if isinstance(each, ast.Name) else ""
-            if name not in _DECORATORS or not is_plain(each):
+            builtin = (
+                isinstance(each, ast.Name) and each.id in _BUILTIN_DECORATORS and each.id not in self.names.imports
+            )
+            if not builtin and self.names.dotted(each) not in _IMPORTED_DECORATORS:
                 return f"the decorator {ast.unparse(each)} runs when the name is defined"
         return None
 
@@ -115,6 +131,14 @@ class Additions:
                    ast.expr_context)  # fmt: skip
         odd = any(not isinstance(inner, allowed) for inner in ast.walk(node))
         return "an annotation runs code" if odd else None
+
+    def _unbound(self, node: ast.AST) -> str | None:
+        """Return a fault if evaluating the node would look up a name that nothing binds: an error while the opt-in says no."""
+        names = (
+            inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
+        )
+        missing = next((name for name in names if name not in self.bound), None)
+        return f"nothing binds {missing}" if missing else None
 
     def _assignment(self, target: ast.expr, value: ast.expr, scope: Scope) -> str | None:
         key = key_of(target)
@@ -125,6 +149,8 @@ class Additions:
         constant = isinstance(value, ast.Constant)
         if not constant and not self.names.is_value(value):
             return "it assigns something else than the guard's answer, None or a constant"
+        if fault := self._unbound(value):
+            return fault
         if key.attribute:
             return self._member(key.name, scope)
         return new_name_fault(key.name, self.known)
@@ -137,8 +163,12 @@ class Additions:
     def _member(self, name: str, scope: Scope) -> str | None:
         """A new member of a stock class. Where that inherits, the name must carry a word of the directory's name."""
         fault = new_name_fault(name, self.known)
-        if fault or not scope.inherits:
+        if fault:
             return fault
+        if self.elsewhere(name):
+            return f"other files of the repository speak of {name}; expected a name that is new to all of it"
+        if not scope.inherits:
+            return None
         words = [word for word in self.package.rpartition(".")[2].split("_") if len(word) >= 4]
         if not any(word in name.casefold() and word != name.casefold() for word in words):
             return f"{name} could replace something inherited; expected a name that holds {' or '.join(words)}"
@@ -150,17 +180,20 @@ class Additions:
                 return self._body(node.orelse, scope)
             return "a TYPE_CHECKING block holds imports only"
         if self.names.is_test(node.test):
-            return self._walrus(node.test) or self._body(node.orelse, scope)
+            return self._unbound(node.test) or self._walrus(node.test, scope) or self._body(node.orelse, scope)
         return f"`if {ast.unparse(node.test)[:80]}` is not a test of the opt-in"
 
-    def _walrus(self, test: ast.expr) -> str | None:
+    def _walrus(self, test: ast.expr, scope: Scope) -> str | None:
         bound = [inner.target.id for inner in ast.walk(test) if isinstance(inner, ast.NamedExpr)]
-        return next((fault for name in bound if (fault := new_name_fault(name, self.known))), None)
+        return next((fault for name in bound if (fault := self._definition(name, scope))), None)
 
     def _try(self, node: ast.Try, scope: Scope) -> str | None:
         for handler in node.handlers:
             if handler.type is not None and not is_plain(handler.type):
                 return "an except clause runs code"
+            # The name is bound when the clause begins and unbound when it ends.
+            if handler.name and (fault := self._definition(handler.name, scope)):
+                return fault
         blocks = (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody)
         return next((fault for block in blocks if (fault := self._body(block, scope))), None)
 

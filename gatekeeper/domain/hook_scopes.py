@@ -117,6 +117,14 @@ def known_names(tree: ast.Module) -> frozenset[str]:
     return frozenset(words)
 
 
+def all_bound(tree: ast.Module) -> frozenset[str]:
+    """Return every name that a file binds in any of its scopes, and the builtins."""
+    words = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__package__", "__spec__"}
+    for node in ast.walk(tree):
+        words.update([node.arg] if isinstance(node, ast.arg) else bound_names(node))
+    return frozenset(words)
+
+
 def new_name_fault(name: str, known: frozenset[str]) -> str | None:
     """Return why ``name`` is not a new one, or None."""
     if re.fullmatch(r"__.*__", name):

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import ast
+import re
 import threading
 
 _ONE_AT_A_TIME = threading.Lock()
 # CPython 3.11 counts the depth of nested syntax per interpreter, not per thread: two parses at once raise SystemError
 # ("AST constructor recursion depth mismatch"), which would turn an honest change into the verdict `error`.
+
+
+_CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+# PEP 263; a line may end in a carriage return alone.
+
+
+def foreign_encoding(source: bytes) -> tuple[int, str] | None:
+    """Return (line, name) of an encoding other than UTF-8 that a file claims for itself, or None.
+
+    Under such a claim Python would run another text than everybody reads.
+    """
+    for number, line in enumerate(source.replace(b"\r", b"\n").split(b"\n")[:2], start=1):
+        cookie = _CODING.match(line)
+        if cookie and not re.fullmatch(rb"utf-?8(-.*)?", cookie.group(1).lower().replace(b"_", b"-")):
+            return number, cookie.group(1).decode("ascii", "replace")
+    return None
 
 
 def parse_python(source: str | bytes) -> ast.Module:

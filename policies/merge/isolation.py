@@ -11,22 +11,18 @@ move everything else to a pull request of its own, or ask the owner of the path 
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 
 from pydantic import Field
 
-from gatekeeper.domain import manifest as manifests
 from gatekeeper.domain import waivers
 from gatekeeper.domain.contents import content_faults, name_faults
-from gatekeeper.domain.entry_faults import case_twins, described, placed, root_faults
-from gatekeeper.domain.guard_names import Guard
-from gatekeeper.domain.guards import guard_of, judge_hook
-from gatekeeper.domain.import_graph import foreign, importers, imports_of, package_of
-from gatekeeper.domain.lines import count_lines
+from gatekeeper.domain.entry_faults import case_twins, described, module_twins, placed, root_faults
+from gatekeeper.domain.hook_findings import hook_findings
+from gatekeeper.domain.import_graph import foreign, importers, imports_of
 from gatekeeper.domain.owners import Owners, read_owners
 from gatekeeper.domain.policy import Check, Effect, Finding, Parameters, Policy, PolicyInput, Report
-from gatekeeper.domain.snapshot import ChangedFile, ChangeKind
+from gatekeeper.domain.snapshot import ChangedFile
 from gatekeeper.domain.zones import (
     FastTrack,
     Zone,
@@ -122,10 +118,11 @@ class _Isolation:
                 yield from self._source(change, zone)
         if too_many or self.subject.snapshot.defects:
             return  # the contents of a change that cannot pass are not worth the reading
-        yield from case_twins(self.changes, self.after)
+        yield from case_twins(self.changes, self.subject.base, self.after)
         if self.track.directory is not None:
+            yield from module_twins(self.track.directory, self.after)
             yield from root_faults(self.track.directory, self.subject.base, self.after)
-            yield from self._hooks(self.track.directory)
+            yield from hook_findings(self.subject, self.track, self.zones, self.owners, self.parameters.max_file_bytes)
             yield from self._importers(self.track.directory)
 
     def _whole(self) -> Iterator[Finding]:
@@ -177,55 +174,6 @@ class _Isolation:
 
     def _old(self, change: ChangedFile) -> bytes:
         return self.subject.base.read_blob(change.old_blob) if change.old_blob and change.old_mode != "160000" else b""
-
-    def _hooks(self, directory: str) -> Iterator[Finding]:
-        guard = self._guard(directory)
-        for comparison in comparisons(self.subject.snapshot):
-            hooks = [
-                change
-                for change in comparison.changes
-                if self.zones.zone(change.path) is Zone.HOOK
-                and change.kind is ChangeKind.MODIFIED
-                and change.new_mode in ("100644", "100755")
-            ]
-            yield from self._budget(hooks)
-            for change in hooks:
-                yield from self._hook(change, guard, directory)
-
-    def _guard(self, directory: str) -> Guard:
-        """Return the opt-in that the manifest names. Without a valid manifest, which fails the scope check, any function of
-        the directory may be the one."""
-        package = package_of(directory)
-        path = posixpath.join(directory, manifests.MANIFEST_NAME)
-        manifest, _ = manifests.load(self.subject.merged or self.subject.head, path)
-        named = guard_of(manifest.guard, package) if manifest is not None else None
-        return named or Guard(package, "", "")
-
-    def _budget(self, hooks: list[ChangedFile]) -> Iterator[Finding]:
-        if not hooks or self.track.model is None:
-            return
-        added = {
-            change.path: count_lines(self._old(change), self.subject.head.read_blob(change.new_blob or "")).added
-            for change in hooks
-        }
-        budget = self.track.model.hook_budget
-        if sum(added.values()) > budget:
-            most = max(added, key=lambda path: added[path])
-            yield Finding(code="ISO_HOOK_BUDGET", message="too many lines are added to hook files", path=most,
-                          expected=f"at most {budget} added lines over all hook files",
-                          found=f"{sum(added.values())} in {len(hooks)} file(s)")  # fmt: skip
-
-    def _hook(self, change: ChangedFile, guard: Guard, directory: str) -> Iterator[Finding]:
-        owners, new = self.owners.of(change.path), self.subject.head.read_blob(change.new_blob or "")
-        if not change.path.endswith(".py"):
-            yield Finding(code="ISO_HOOK_UNGUARDED", message="only Python hook files can be checked for the opt-in",
-                          expected="a word of the path's owner", found=described(change), path=change.path,
-                          effect=Effect.HOLD, waivable_by=owners)  # fmt: skip
-            return
-        yield from content_faults(change.path, new, self.parameters.max_file_bytes)
-        for fault in judge_hook(self._old(change), new, change.path, guard, package_of(directory)):
-            yield Finding(code="ISO_HOOK_UNGUARDED", message=fault.message, expected=fault.expected, found=fault.found,
-                          path=change.path, line=fault.line, waivable_by=owners)  # fmt: skip
 
     def _importers(self, directory: str) -> Iterator[Finding]:
         tree = self.subject.merged or self.subject.head

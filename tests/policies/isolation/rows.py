@@ -34,24 +34,27 @@ ROWS: list[Row] = []
 
 
 def row(
-    id: str, code: str, *paths: str, outcome: Outcome = Outcome.FAILED
+    id: str, code: str, *paths: str, outcome: Outcome = Outcome.FAILED, into: list[Row] = ROWS
 ) -> Callable[[Callable[[GitBuilder, str, bool], Built]], None]:
     def keep(build: Callable[[GitBuilder, str, bool], Built]) -> None:
         def run(folder: Path, trick: bool) -> Answer:
             git, base = start(folder)
             return judge(git.path, *build(git, base, trick))
 
-        ROWS.append(Row(id, code, paths or (None,), run, outcome))
+        into.append(Row(id, code, paths or (None,), run, outcome))
 
     return keep
 
 
-def simple(id: str, code: str, *paths: str, trick: Callable[[GitBuilder], Change], twin: Change | None = None) -> None:
+def simple(
+    id: str, code: str, *paths: str, trick: Callable[[GitBuilder], Change], twin: Change | None = None,
+    outcome: Outcome = Outcome.FAILED, into: list[Row] = ROWS,
+) -> None:  # fmt: skip
     def build(git: GitBuilder, base: str, tricky: bool) -> Built:
         more = trick(git) if tricky else (twin or {})
         return base, git.commit({**INSIDE, **more}, parent=base)
 
-    row(id, code, *paths)(build)
+    row(id, code, *paths, outcome=outcome, into=into)(build)
 
 
 A_PY = BASE["core/a.py"]

@@ -1,0 +1,164 @@
+"""Is the opt-in one? The function that the manifest names as guard must be able to say no, and must change nothing when asked.
+
+Everything else about hook files rests on this function, and the author of the change writes it. What can be read off its text
+is read here; the probe also calls it while nothing is switched on.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from gatekeeper.domain.guard_names import Guard, import_targets
+from gatekeeper.domain.guards import HookFault, guard_of
+from gatekeeper.domain.hook_scopes import bound_names, own_nodes
+from gatekeeper.domain.python_source import parse_python
+from gatekeeper.domain.source import SourceTree
+
+_CACHES = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
+_CHANGING = {"setattr", "delattr", "exec", "eval", "__import__", "__setattr__", "__delattr__", "__setitem__"}
+_DISPLAYS = (ast.List, ast.Tuple, ast.Set)
+_MOST_HOPS = 5
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Fault = tuple[str, HookFault]
+"""Path of the file and what is wrong in it."""
+
+
+def guard_faults(tree: SourceTree, guard: Guard) -> Iterator[Fault]:
+    """Yield what is wrong with the guard function as it lies in ``tree``."""
+    found = _find(tree, guard, _MOST_HOPS)
+    if not isinstance(found[1], ast.FunctionDef | ast.AsyncFunctionDef):
+        yield found[0], found[1]
+        return
+    path, function, constants = found[0], found[1], found[2]
+    for line, message, expected, shown in _function_faults(function, constants):
+        yield path, HookFault(line=line, message=message, expected=expected, found=shown)
+
+
+def _find(tree: SourceTree, guard: Guard, hops: int) -> tuple[str, Function | HookFault, Mapping[str, bool]]:
+    """Return (path, definition, truth of the module's constants), through imports within the directory."""
+    stem = guard.module.replace(".", "/")
+    places = (f"{stem}/__init__.py", f"{stem}.py")
+    path = next((each for each in places if (entry := tree.entry(each)) and entry.kind == "blob"), places[1])
+    expected = f"a function {guard.function} in {guard.module}"
+
+    def wrong(message: str, found: str, line: int = 1) -> tuple[str, HookFault, Mapping[str, bool]]:
+        return path, HookFault(line=line, message=message, expected=expected, found=found), {}
+
+    try:
+        module = parse_python(tree.read(path))
+    except KeyError:
+        return wrong("the guard that the manifest names is not there", "no such file")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return wrong("the guard's file does not parse", f"{type(error).__name__}: {error}"[:200])
+    bindings = [node for node in ast.walk(module) if guard.function in bound_names(node)]
+    top = [node for node in module.body if guard.function in bound_names(node)]
+    if len(bindings) != 1 or top != bindings:
+        lines = ", ".join(str(getattr(node, "lineno", 1)) for node in bindings[:5]) or "nowhere"
+        return wrong("the guard is not bound exactly once, at the top level", f"bound on line {lines}")
+    (only,) = top
+    if isinstance(only, ast.ImportFrom) and hops:
+        target = next(target for name, target in import_targets(only, path) if name == guard.function)
+        module_name, _, function = target.rpartition(".")
+        following = guard_of(f"{module_name}:{function}", guard.package)
+        return _find(tree, following, hops - 1) if following else wrong("the guard is imported", target, only.lineno)
+    if not isinstance(only, ast.FunctionDef | ast.AsyncFunctionDef):
+        return wrong("the guard is no function", type(only).__name__, getattr(only, "lineno", 1))
+    return path, only, _constants(module)
+
+
+def _constants(module: ast.Module) -> dict[str, bool]:
+    """Return the truth of names that the whole module binds once, to a constant."""
+    times: dict[str, int] = {}
+    for node in ast.walk(module):
+        for name in [node.arg] if isinstance(node, ast.arg) else bound_names(node):
+            times[name] = times.get(name, 0) + 1
+    found = {}
+    for statement in module.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            name, truth = statement.targets[0].id, _truth(statement.value, {})
+            if truth is not None and times[name] == 1:
+                found[name] = truth
+    return found
+
+
+def _function_faults(function: Function, constants: Mapping[str, bool]) -> Iterator[tuple[int, str, str, str]]:
+    plain = "a plain function that returns true or false"
+    if isinstance(function, ast.AsyncFunctionDef):
+        yield function.lineno, "the guard's answer is a coroutine, which is always true", plain, "async def"
+    for decorator in function.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if ast.unparse(called) not in _CACHES:
+            yield (
+                decorator.lineno,
+                "a decorator may change the guard's answer",
+                plain,
+                f"@{ast.unparse(decorator)[:80]}",
+            )
+    own = list(own_nodes(list(function.body)))
+    for node in own:
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            yield node.lineno, "the guard's answer is a generator, which is always true", plain, "yield"
+    answers = [node.value for node in own if isinstance(node, ast.Return) and node.value is not None]
+    if answers and all(_truth(answer, constants) for answer in answers):
+        shown = "; ".join(f"return {ast.unparse(answer)}" for answer in answers)[:160]
+        yield answers[0].lineno, "the guard never says no", "an answer that depends on what was asked for", shown
+    yield from _changes(function, own)
+
+
+def _changes(function: Function, own: list[ast.AST]) -> Iterator[tuple[int, str, str, str]]:
+    arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    local = {name for node in own for name in bound_names(node)} - arguments
+    local -= {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    for node in own:
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            found = f"{type(node).__name__.lower()} {', '.join(node.names)}"
+        elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            root: ast.expr = node
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id in local:
+                continue
+            found = f"a change of {ast.unparse(node)}"
+        elif isinstance(node, ast.Call) and _called(node) in _CHANGING:
+            found = ast.unparse(node)
+        else:
+            continue
+        yield node.lineno, "asking the guard changes something", "a question without effects", found[:160]
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+
+
+def _truth(node: ast.expr, constants: Mapping[str, bool]) -> bool | None:
+    """Return whether an expression is true or false whatever happens, or None."""
+    if isinstance(node, ast.Constant):
+        return bool(node.value)
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    if isinstance(node, _DISPLAYS):
+        return None if any(isinstance(each, ast.Starred) for each in node.elts) else bool(node.elts)
+    if isinstance(node, ast.Dict):
+        return None if None in node.keys else bool(node.keys)
+    if isinstance(node, ast.Lambda | ast.GeneratorExp):
+        return True
+    if isinstance(node, ast.NamedExpr):
+        return _truth(node.value, constants)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = _truth(node.operand, constants)
+        return None if inner is None else not inner
+    if isinstance(node, ast.IfExp):
+        both = {_truth(node.body, constants), _truth(node.orelse, constants)}
+        return both.pop() if len(both) == 1 else None
+    if isinstance(node, ast.BoolOp):
+        parts = [_truth(value, constants) for value in node.values]
+        settles = isinstance(node.op, ast.Or)
+        if settles in parts:
+            return settles
+        return None if None in parts else not settles
+    return None

@@ -1,0 +1,103 @@
+"""The findings about the hook files of one fast-track change: their budget, and what :mod:`guards` sees in each."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from gatekeeper.domain import manifest as manifests
+from gatekeeper.domain.contents import content_faults
+from gatekeeper.domain.entry_faults import described
+from gatekeeper.domain.guard_function import guard_faults
+from gatekeeper.domain.guard_names import Guard
+from gatekeeper.domain.guards import guard_of, judge_hook
+from gatekeeper.domain.hook_size import added_lines
+from gatekeeper.domain.import_graph import package_of
+from gatekeeper.domain.owners import Owners
+from gatekeeper.domain.policy import Effect, Finding, PolicyInput
+from gatekeeper.domain.snapshot import ChangedFile, ChangeKind
+from gatekeeper.domain.stock_words import StockWords
+from gatekeeper.domain.zones import FastTrack, Zone, ZoneMap, comparisons
+
+
+def hook_findings(
+    subject: PolicyInput, track: FastTrack, zones: ZoneMap, owners: Owners, max_file_bytes: int
+) -> Iterator[Finding]:
+    """Yield what is wrong with the changed hook files, comparison by comparison, and with the guard that they stand behind."""
+    if track.directory is None or track.model is None:
+        return
+    review = _Review(subject, track, track.directory, zones, owners, max_file_bytes)
+    yield from review.opt_in()
+    for comparison in comparisons(subject.snapshot):
+        hooks = [change for change in comparison.changes if review.is_edited_hook(change)]
+        yield from review.budget(hooks, track.model.hook_budget)
+        for change in hooks:
+            yield from review.hook(change)
+
+
+class _Review:
+    def __init__(
+        self, subject: PolicyInput, track: FastTrack, directory: str, zones: ZoneMap, owners: Owners, largest: int
+    ) -> None:
+        self._subject = subject
+        self._zones = zones
+        self._owners = owners
+        self._largest = largest
+        self._directory = directory
+        self._package = package_of(directory)
+        self._words = StockWords(subject.base, subject.configuration, track, zones)
+        self._after = subject.merged or subject.head
+        self._named = self._named_guard()
+
+    def _named_guard(self) -> Guard | None:
+        manifest, _ = manifests.load(self._after, posixpath.join(self._directory, manifests.MANIFEST_NAME))
+        return guard_of(manifest.guard, self._package) if manifest is not None else None
+
+    @property
+    def _guard(self) -> Guard:
+        """The opt-in that the manifest names. Without a valid manifest, which fails the scope check, any function of the
+        directory may be the one."""
+        return self._named or Guard(self._package, "", "")
+
+    def opt_in(self) -> Iterator[Finding]:
+        """Yield what is wrong with the guard function itself."""
+        for path, fault in guard_faults(self._after, self._named) if self._named else ():
+            yield Finding(code="ISO_GUARD", message=fault.message, expected=fault.expected, found=fault.found, path=path,
+                          line=fault.line, waivable_by=self._owners.of(path))  # fmt: skip
+
+    def is_edited_hook(self, change: ChangedFile) -> bool:
+        """Whether a change leaves a hook file a plain file: only then is there something to compare."""
+        return (
+            self._zones.zone(change.path) is Zone.HOOK
+            and change.kind is ChangeKind.MODIFIED
+            and change.new_mode in ("100644", "100755")
+        )
+
+    def budget(self, hooks: list[ChangedFile], budget: int) -> Iterator[Finding]:
+        """Yield a finding if the hook files together grow by more than the configuration allows."""
+        added = {change.path: added_lines(self._old(change), self._new(change)) for change in hooks}
+        if sum(added.values()) > budget:
+            most = max(added, key=lambda path: added[path])
+            yield Finding(code="ISO_HOOK_BUDGET", message="too many lines are added to hook files", path=most,
+                          expected=f"at most {budget} added lines over all hook files",
+                          found=f"{sum(added.values())} in {len(hooks)} file(s)")  # fmt: skip
+
+    def hook(self, change: ChangedFile) -> Iterator[Finding]:
+        """Yield what stands in one hook file without the opt-in."""
+        owners, new = self._owners.of(change.path), self._new(change)
+        if not change.path.endswith(".py"):
+            yield Finding(code="ISO_HOOK_UNGUARDED", message="only Python hook files can be checked for the opt-in",
+                          expected="a word of the path's owner", found=described(change), path=change.path,
+                          effect=Effect.HOLD, waivable_by=owners)  # fmt: skip
+            return
+        yield from content_faults(change.path, new, self._largest)
+        old = self._old(change)
+        for fault in judge_hook(old, new, change.path, self._guard, self._package, self._words.speak_of):
+            yield Finding(code="ISO_HOOK_UNGUARDED", message=fault.message, expected=fault.expected, found=fault.found,
+                          path=change.path, line=fault.line, waivable_by=owners)  # fmt: skip
+
+    def _old(self, change: ChangedFile) -> bytes:
+        return self._subject.base.read_blob(change.old_blob or "")
+
+    def _new(self, change: ChangedFile) -> bytes:
+        return self._subject.head.read_blob(change.new_blob or "")
