@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ if TYPE_CHECKING:  # types only: at run time the layers below are handed in
 Progress = Callable[[Mapping[str, Any]], None]
 """Receives each progress event of a worker: a JSON object with at least ``event``."""
 
-Exported = Callable[[TreeSource], AbstractContextManager[Path]]
-"""Writes a tree source's directory below a fresh temporary folder and yields that folder; it is removed afterwards."""
+Exported = Callable[[TreeSource, Path], AbstractContextManager[Path]]
+"""Writes a tree source's directory below a fresh folder in the given place and yields that folder; it is removed afterwards."""
 
 
 class Clock(Protocol):
@@ -46,15 +47,20 @@ class JobQueue(Protocol):
 class Runner(Protocol):
     """Runs a request on a worker and returns its parsed result."""
 
-    def race(self, order: RaceOrder, exported: Exported, progress: Progress) -> RaceResult:
-        """Run a race.
+    def race(self, order: RaceOrder, exported: Exported, progress: Progress, stop: threading.Event) -> RaceResult:
+        """Run a race. Once ``stop`` is set nobody waits for it any more, and everything that it started is killed.
 
         Raises:
+            Conflict: ``RUN_STOPPED`` if ``stop`` was set before the result was there.
+            Rejected: if the worker refuses the order; asked again it would refuse it again.
+            Postponed: if the machine is taken.
             Retryable: if the worker died, did not answer in time or answered with something that is no result.
         """
         ...
 
-    def probe(self, request: ProbeRequest, exported: Exported, progress: Progress) -> ProbeResult:
+    def probe(
+        self, request: ProbeRequest, exported: Exported, progress: Progress, stop: threading.Event
+    ) -> ProbeResult:
         """Run a probe; the same errors as :meth:`race`."""
         ...
 
@@ -104,6 +110,8 @@ class Context:
     """Policy sets by name, each applied to the installed policies."""
     default_policy_set: str
     lease: timedelta = timedelta(seconds=60)
+    watch_seconds: float = 2.0
+    """How often a running race or probe asks whether it is still wanted."""
     coalesce: timedelta = timedelta(0)
     """How long an intake waits for further pushes to the same pull request."""
     allowed_repositories: frozenset[str] = frozenset()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.domain.catalog import JailLevel
-from gatekeeper.domain.errors import GatekeeperError, Retryable
+from gatekeeper.domain.errors import GatekeeperError, Rejected, Retryable
 from gatekeeper.domain.race import ProbeFault, ProbeRequest, ProbeResult
 from workers import probe_wire as wire
 from workers.jail import Bind, Jail, find_jail
@@ -260,17 +260,27 @@ class _Child:
 
 
 def main() -> int:
-    """Read a request from standard input, write the result to standard output; 75 asks for another try later."""
+    """Read a request from standard input, write the result to standard output.
+
+    Exit status: 0 done, 2 the request is refused and would be again, 75 another try later may do, 1 anything else.
+    """
     parser = argparse.ArgumentParser(prog="python -m workers.probe", description="Probe one directory in a jail.")
     parser.add_argument("--tree", type=Path, required=True, help="directory that holds the request's directory")
     parser.add_argument("--minimum-jail", type=JailLevel, default=JailLevel.PROCESS)
     arguments = parser.parse_args()
     try:
         request = ProbeRequest.model_validate_json(sys.stdin.buffer.read())
+    except ValueError as error:
+        sys.stderr.write(json.dumps({"event": "error", "code": "PROBE_ORDER", "message": str(error)[:2000]}) + "\n")
+        return 2
+    try:
         result = probe(request, arguments.tree, minimum=arguments.minimum_jail)
     except Retryable as error:
         sys.stderr.write(f"{error}\n")
         return 75
+    except Rejected as error:
+        sys.stderr.write(json.dumps({"event": "error", "code": error.code, "message": str(error)}) + "\n")
+        return 2
     except (GatekeeperError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -9,34 +9,56 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
 
 import structlog
 from pydantic import ValidationError
 
+from gatekeeper.backends.machine import Machine
 from gatekeeper.context import Exported, Progress
 from gatekeeper.domain.documents import Document
-from gatekeeper.domain.errors import Rejected, Retryable
+from gatekeeper.domain.errors import Conflict, Rejected, Retryable
 from gatekeeper.domain.race import CodeSource, ProbeRequest, ProbeResult, RaceOrder, RaceResult, TreeSource
 
 ROOT = Path(__file__).resolve().parents[2]
 # The worker sees these and nothing else: no database URL, no secret, no token of this service.
 PASSED_ON = (
-    "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
+    "PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
     "OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
 )  # fmt: skip
+REFUSED = 2
+"""Exit status of a worker that understood the order and refuses it: asked again, it would refuse it again."""
 GRACE_SECONDS = 30.0
+LOOK_SECONDS = 0.2
+"""How often a running worker is looked at; once nobody waits for it any more, it is killed within this time."""
 LARGEST_RESULT = 256 * 1024 * 1024
 LONGEST_LINE = 64 * 1024
 LOG = structlog.get_logger(__name__)
 R = TypeVar("R", bound=Document)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """One run: the program and what it is given, how long it may take, who listens, and whether anybody still waits."""
+
+    program: Sequence[str]
+    source: CodeSource
+    data: bytes
+    seconds: float
+    progress: Progress
+    stop: threading.Event
+
+
 class SubprocessRunner:
-    """Starts ``python -m workers.race`` and ``python -m workers.probe``. Any ending but a parsed result is ``Retryable``."""
+    """Starts ``python -m workers.race`` and ``python -m workers.probe``, each in a scratch folder of its own.
+
+    An ending without a parsed result is ``Retryable``, but for a refusal of the order, which is ``Rejected``.
+    """
 
     def __init__(
         self,
@@ -45,8 +67,10 @@ class SubprocessRunner:
         race_program: Sequence[str] = ("-m", "workers.race"),
         probe_program: Sequence[str] = ("-m", "workers.probe"),
         race_seconds: float | None = None,
+        machine: Machine | None = None,
     ) -> None:
         """``race_seconds`` overrides the longest race that a target's file allows, and the grace that is added to it."""
+        self._machine = machine or Machine()
         self._probe_seconds = probe_seconds
         self._race_seconds = race_seconds
         self._race_program, self._probe_program = race_program, probe_program
@@ -54,44 +78,40 @@ class SubprocessRunner:
         self._lock = threading.Lock()
         self._closed = False
 
-    def race(self, order: RaceOrder, exported: Exported, progress: Progress) -> RaceResult:
+    def race(self, order: RaceOrder, exported: Exported, progress: Progress, stop: threading.Event) -> RaceResult:
         """Run a race; see :class:`gatekeeper.context.Runner`."""
         request = order.request
         seconds = self._race_seconds or request.target.longest_race_seconds + GRACE_SECONDS
         data = order.model_dump_json().encode()
         if isinstance(request.baseline, TreeSource):
             raise Rejected("a baseline is installed code", code="RACE_SOURCE", expected="installed", found="tree")
-        return self._run(self._race_program, request.candidate, data, RaceResult, seconds, exported, progress)
+        with self._machine.racing():
+            work = _Work(self._race_program, request.candidate, data, seconds, progress, stop)
+            return self._run(work, RaceResult, exported)
 
-    def probe(self, request: ProbeRequest, exported: Exported, progress: Progress) -> ProbeResult:
+    def probe(
+        self, request: ProbeRequest, exported: Exported, progress: Progress, stop: threading.Event
+    ) -> ProbeResult:
         """Run a probe; see :class:`gatekeeper.context.Runner`."""
         data = request.model_dump_json().encode()
-        return self._run(
-            self._probe_program, request.source, data, ProbeResult, self._probe_seconds, exported, progress
-        )
+        with self._machine.probing():
+            work = _Work(self._probe_program, request.source, data, self._probe_seconds, progress, stop)
+            return self._run(work, ProbeResult, exported)
 
     def close(self) -> None:
         """Kill what is still running; its jobs are tried again elsewhere or later. Nothing can be started afterwards."""
         with self._lock:
             self._closed = True
             for process in self._running:
-                _kill_group(process)
+                _kill_session(process)
 
-    def _run(
-        self,
-        program: Sequence[str],
-        source: CodeSource,
-        data: bytes,
-        cls: type[R],
-        seconds: float,
-        exported: Exported,
-        progress: Progress,
-    ) -> R:
+    def _run(self, work: _Work, cls: type[R], exported: Exported) -> R:
         with contextlib.ExitStack() as stack:
-            command = [sys.executable, *program]
-            if isinstance(source, TreeSource):
-                command += ["--tree", str(stack.enter_context(exported(source)))]
-            answer = self._answer(command, data, seconds, progress)
+            scratch = stack.enter_context(self._machine.scratch())
+            command = [sys.executable, *work.program]
+            if isinstance(work.source, TreeSource):
+                command += ["--tree", str(stack.enter_context(exported(work.source, scratch)))]
+            answer = self._answer(command, work, scratch)
         try:
             return cls.model_validate_json(answer)
         except ValidationError as error:
@@ -100,59 +120,106 @@ class SubprocessRunner:
                 expected=cls.__name__, found=str(error.errors(include_input=False)[0])[:500],
             ) from error  # fmt: skip
 
-    def _answer(self, command: list[str], data: bytes, seconds: float, progress: Progress) -> bytes:
+    def _answer(self, command: list[str], work: _Work, scratch: Path) -> bytes:
         with self._lock:
             if self._closed:
                 raise Retryable("this process is stopping", code="RUN_STOPPED")
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                cwd=ROOT, env=clean_environment(), start_new_session=True,
+                cwd=ROOT, env=clean_environment(scratch), start_new_session=True,
             )  # fmt: skip
             self._running.add(process)
         said: deque[str] = deque(maxlen=5)
         answer = bytearray()
         assert process.stdin and process.stdout and process.stderr
         threads = [
-            threading.Thread(target=_feed, args=(process.stdin, data), daemon=True),
+            threading.Thread(target=_feed, args=(process.stdin, work.data), daemon=True),
             threading.Thread(target=_collect, args=(process.stdout, answer), daemon=True),
-            threading.Thread(target=_follow, args=(process.stderr, progress, said), daemon=True),
+            threading.Thread(target=_follow, args=(process.stderr, work.progress, said), daemon=True),
         ]
         try:
             for thread in threads:
                 thread.start()
-            try:
-                status = process.wait(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                raise Retryable(
-                    "the worker did not end in time", code="RUN_TIMEOUT",
-                    expected=f"an answer within {seconds:g} s", found="; ".join(said) or "no message",
-                ) from None  # fmt: skip
+            status = _ending(process, work)
         finally:
-            # The group is killed in any case: a child that the worker left behind must not outlive the run.
-            _kill_group(process)
+            # The whole session is killed in any case: a child that the worker left behind must not outlive the run.
+            _kill_session(process)
             process.wait()
             for thread in threads:
                 thread.join(timeout=10)
             with self._lock:
                 self._running.discard(process)
-        if status != 0 or len(answer) > LARGEST_RESULT:
-            raise Retryable(
-                "the worker died", code="RUN_CRASHED",
-                expected=f"exit status 0 and at most {LARGEST_RESULT} bytes",
-                found=f"exit status {status}, {len(answer)} bytes; {'; '.join(said) or 'no message'}"[:2000],
-            )  # fmt: skip
+        _demand_an_answer(status, answer, said, work)
         return bytes(answer)
 
 
-def clean_environment() -> dict[str, str]:
-    """Return the environment of a worker: the allow-listed variables that are set here, and where our code is."""
+def _ending(process: subprocess.Popen[bytes], work: _Work) -> int | None:
+    """Wait for the end of a worker. Returns its exit status, None if it took too long.
+
+    Raises:
+        Conflict: ``RUN_STOPPED`` if nobody waits for it any more.
+    """
+    deadline = time.monotonic() + work.seconds
+    while True:
+        try:
+            return process.wait(timeout=LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            if work.stop.is_set():
+                raise Conflict("nobody waits for this run any more", code="RUN_STOPPED") from None
+            if time.monotonic() > deadline:
+                return None
+
+
+def _demand_an_answer(status: int | None, answer: bytearray, said: deque[str], work: _Work) -> None:
+    told = "; ".join(said) or "no message"
+    if status is None:
+        raise Retryable(
+            "the worker did not end in time", code="RUN_TIMEOUT", expected=f"an answer within {work.seconds:g} s",
+            found=told[:2000],
+        )  # fmt: skip
+    if status == REFUSED:
+        raise Rejected(
+            "the worker refuses the order", code="RUN_REFUSED",
+            expected="an order that this worker understands and can carry out", found=told[:2000],
+        )  # fmt: skip
+    if status != 0 or len(answer) > LARGEST_RESULT:
+        raise Retryable(
+            "the worker died", code="RUN_CRASHED",
+            expected=f"exit status 0 and at most {LARGEST_RESULT} bytes",
+            found=f"exit status {status}, {len(answer)} bytes; {told}"[:2000],
+        )  # fmt: skip
+
+
+def clean_environment(scratch: Path) -> dict[str, str]:
+    """Return the environment of a worker: the allow-listed variables that are set here, where our code is and where to scratch."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return {**passed, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **passed,
+        "TMPDIR": str(scratch),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a worker, its process group, and whatever of its session has made a group of its own."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    for pid in _session(process.pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of a session. The leader's id is not given away while one of them is left or it is not waited for."""
+    members = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            # The name may hold spaces and brackets; the session is the fourth field after it.
+            if int((entry / "stat").read_bytes().rsplit(b")", 1)[1].split()[3]) == leader:
+                members.append(int(entry.name))
+    return members
 
 
 def _feed(pipe: IO[bytes], data: bytes) -> None:

@@ -30,5 +30,13 @@ class Retryable(GatekeeperError):
     """The world failed (network, lock, lost worker): the job is tried again later and says nothing about a candidate."""
 
 
+class Postponed(Retryable):
+    """Not now, through nobody's fault (the machine is taken): tried again soon, and that was no attempt."""
+
+
+class Disturbed(Retryable):
+    """The work was done and is worth nothing, because something else disturbed it; such tries are counted by themselves."""
+
+
 class ConfigurationError(GatekeeperError):
     """The operator's settings or files are wrong: the process refuses to start and says why."""

@@ -47,4 +47,6 @@ class Claim(Value):
     fence: int
     asked: int
     attempt: int
+    voids: int = 0
+    """How often its work was done and disturbed since it was last queued anew; such tries are no attempts."""
     lease_until: datetime

@@ -15,12 +15,14 @@ from datetime import datetime, timedelta
 import structlog
 
 from gatekeeper.context import Context
-from gatekeeper.domain.errors import Conflict, GatekeeperError, Retryable
+from gatekeeper.domain.errors import Conflict, Disturbed, GatekeeperError, Postponed, Retryable
 from gatekeeper.domain.jobs import Claim, JobKind, JobState
 from gatekeeper.logs import carrying
+from gatekeeper.store.jobs import Spent
 
 Handler = Callable[[Context, Claim], None]
 FailureHook = Callable[[Context, Claim, BaseException], None]
+POSTPONED_PAUSE = timedelta(seconds=3)
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=2), timedelta(minutes=5)
 LONGEST_ERROR = 4000
 LOG = structlog.get_logger(__name__)
@@ -38,7 +40,8 @@ def run(ctx: Context, job_id: str, handlers: Handlers) -> datetime | None:
     """Run a job if it is to be had. Returns the moment to come back at if it is queued for later, else None.
 
     How a handler ends: normally, the job has succeeded; ``Conflict``, it has succeeded with a note; ``Retryable``, it is
-    tried again after a pause until the limit of attempts; anything else, it has failed and ``handlers.failed`` is told.
+    tried again after a pause until the limit of attempts (``Postponed`` and ``Disturbed`` are no attempts); anything else, it
+    has failed at once and ``handlers.failed`` is told.
     """
     with ctx.store.begin() as uow:
         claim = uow.claim(job_id, ctx.lease)
@@ -90,10 +93,21 @@ def _succeed(ctx: Context, claim: Claim, note: str | None = None) -> None:
 
 def _retry(ctx: Context, claim: Claim, error: Retryable, handlers: Handlers) -> None:
     with ctx.store.begin() as uow:
-        state = uow.release(claim, uow.now + pause(claim.attempt), described(error))
+        state = uow.release(claim, uow.now + _pause_after(claim, error), described(error), spent_by(error))
     LOG.warning("job.retried", key=claim.key, state=state.value, reason=str(error))
     if state is JobState.FAILED:
         tell(ctx, claim, error, handlers)
+
+
+def spent_by(error: Retryable) -> Spent:
+    """Return what a try that ended with this error cost."""
+    if isinstance(error, Disturbed):
+        return Spent.VOID
+    return Spent.NOTHING if isinstance(error, Postponed) else Spent.ATTEMPT
+
+
+def _pause_after(claim: Claim, error: Retryable) -> timedelta:
+    return POSTPONED_PAUSE if isinstance(error, Postponed) else pause(claim.attempt + claim.voids)
 
 
 def tell(ctx: Context, claim: Claim, error: BaseException, handlers: Handlers) -> None:

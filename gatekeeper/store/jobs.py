@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,8 +22,20 @@ CANCELLED = "JOB_CANCELLED"
 Payload = Mapping[str, str | int | float | bool | None]
 
 
+class Spent(StrEnum):
+    """What a try that led to nothing cost."""
+
+    ATTEMPT = "attempt"
+    VOID = "void"
+    NOTHING = "nothing"
+
+
 class JobRow(Value):
-    """A job as it stands. ``asked`` counts how often it was asked for, ``fence`` how often it was claimed."""
+    """A job as it stands.
+
+    ``asked`` counts how often it was asked for, ``fence`` how often it was claimed, ``attempt`` how often its worker was lost
+    or failed since it was queued anew, ``voids`` how often its work was done and disturbed.
+    """
 
     id: str
     kind: JobKind
@@ -31,6 +44,7 @@ class JobRow(Value):
     priority: int
     asked: int
     attempt: int
+    voids: int
     fence: int
     payload: dict[str, str | int | float | bool | None]
     delivery_id: str | None
@@ -58,6 +72,18 @@ class JobReads:
         """Return a job by what makes it unique, or None."""
         row = self.connection.execute(select(jobs).where(jobs.c.kind == kind.value, jobs.c.key == key)).first()
         return None if row is None else job_row(row)
+
+    def owns(self, claim: Claim) -> bool:
+        """Return whether a claim still holds: the job runs, and nobody has claimed, ended or cancelled it since."""
+        return self.connection.scalar(select(jobs.c.id).where(_owned(claim))) is not None
+
+    def payloads(self, kind: JobKind, states: Iterable[JobState]) -> list[dict[str, Any]]:
+        """Return the payloads of all jobs of a kind in one of these states."""
+        wanted = [state.value for state in states]
+        rows = self.connection.scalars(
+            select(jobs.c.payload).where(jobs.c.kind == kind.value, jobs.c.state.in_(wanted))
+        )
+        return [dict(payload) for payload in rows]
 
     def due_jobs(self, limit: int, kinds: Iterable[JobKind] | None = None) -> list[str]:
         """Return ids of jobs that could be claimed now: highest priority first, then longest due."""
@@ -117,10 +143,11 @@ class JobWrites(JobReads):
             "asked": jobs.c.asked + 1,
             "state": case((finished, JobState.QUEUED.value), else_=jobs.c.state),
             "attempt": case((finished, 0), else_=jobs.c.attempt),
+            "voids": case((finished, 0), else_=jobs.c.voids),
             "error": case((finished, None), else_=jobs.c.error),
             "enqueued_at": case((finished, self.now), else_=jobs.c.enqueued_at),
             "run_after": case((and_(queued, jobs.c.run_after < due), jobs.c.run_after), else_=due),
-            "priority": case((jobs.c.priority < priority, priority), else_=jobs.c.priority),
+            "priority": case((or_(finished, jobs.c.priority < priority), priority), else_=jobs.c.priority),
         }
         if payload is not None:
             values["payload"] = dict(payload)
@@ -151,7 +178,7 @@ class JobWrites(JobReads):
             return None
         return Claim(
             job_id=job_id, kind=JobKind(row.kind), key=row.key, payload=row.payload, delivery_id=row.delivery_id,
-            fence=row.fence, asked=row.asked, attempt=row.attempt, lease_until=row.lease_until,
+            fence=row.fence, asked=row.asked, attempt=row.attempt, voids=row.voids, lease_until=row.lease_until,
         )  # fmt: skip
 
     def beat(self, claim: Claim, lease: timedelta) -> bool:
@@ -188,28 +215,31 @@ class JobWrites(JobReads):
         again = (
             update(jobs)
             .where(_owned(claim))
-            .values(state=JobState.QUEUED.value, error=error, lease_until=None, attempt=0, enqueued_at=self.now)
+            .values(
+                state=JobState.QUEUED.value, error=error, lease_until=None, attempt=0, voids=0, enqueued_at=self.now
+            )
         )
         if not self.connection.execute(again).rowcount:
             raise self._lost(claim)
         self.woken[claim.job_id] = None
         return False
 
-    def release(self, claim: Claim, run_after: datetime, error: str) -> JobState:
+    def release(self, claim: Claim, run_after: datetime, error: str, spent: Spent = Spent.ATTEMPT) -> JobState:
         """Give a job back to be tried again from ``run_after`` on. At the limit of attempts it has failed instead.
 
-        Returns the state that the job has now.
+        What the try cost is ``spent``: only an attempt counts against the limit. Returns the state that the job has now.
 
         Raises:
             Conflict: ``JOB_FENCE`` if the job was claimed by somebody else or has ended.
         """
-        if claim.attempt >= ATTEMPT_LIMIT:
+        if spent is Spent.ATTEMPT and claim.attempt >= ATTEMPT_LIMIT:
             ended = self.finish(claim, JobState.FAILED, f"{error} (given up after {claim.attempt} attempts)")
             return JobState.FAILED if ended else JobState.QUEUED
+        counts = {"attempt": claim.attempt - (spent is not Spent.ATTEMPT), "voids": claim.voids + (spent is Spent.VOID)}
         back = (
             update(jobs)
             .where(_owned(claim))
-            .values(state=JobState.QUEUED.value, run_after=run_after, error=error, lease_until=None)
+            .values(state=JobState.QUEUED.value, run_after=run_after, error=error, lease_until=None, **counts)
         )
         if not self.connection.execute(back).rowcount:
             raise self._lost(claim)
@@ -217,12 +247,18 @@ class JobWrites(JobReads):
         return JobState.QUEUED
 
     def cancel(self, kind: JobKind, key: str) -> bool:
-        """End a job that is still queued. Returns whether there was one; a running job is not touched."""
+        """End a job that is queued or running. Returns whether there was one.
+
+        Whoever runs it has lost the claim: the worker is stopped when that is next looked at, and its result is refused.
+        """
+        unfinished = jobs.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
         statement = (
             update(jobs)
-            .where(jobs.c.kind == kind.value, jobs.c.key == key, jobs.c.state == JobState.QUEUED.value)
-            .values(state=JobState.FAILED.value, error=f"{CANCELLED}: no longer wanted", finished_at=self.now)
-        )
+            .where(jobs.c.kind == kind.value, jobs.c.key == key, unfinished)
+            .values(
+                state=JobState.FAILED.value, error=f"{CANCELLED}: no longer wanted", finished_at=self.now, lease_until=None
+            )
+        )  # fmt: skip
         return bool(self.connection.execute(statement).rowcount)
 
     def fail_abandoned(self) -> list[Claim]:
@@ -239,7 +275,7 @@ class JobWrites(JobReads):
         return [
             Claim(
                 job_id=str(row.id), kind=JobKind(row.kind), key=row.key, payload=row.payload, fence=row.fence,
-                delivery_id=row.delivery_id, asked=row.asked, attempt=row.attempt, lease_until=self.now,
+                delivery_id=row.delivery_id, asked=row.asked, attempt=row.attempt, voids=row.voids, lease_until=self.now,
             )
             for row in rows
         ]  # fmt: skip

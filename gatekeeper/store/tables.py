@@ -148,6 +148,7 @@ jobs = Table(
     Column("priority", Integer, nullable=False),
     Column("asked", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
+    Column("voids", Integer, nullable=False, server_default="0"),
     Column("fence", BigInteger, nullable=False),
     Column("payload", JSON, nullable=False),
     Column("delivery_id", String(100)),

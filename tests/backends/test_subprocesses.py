@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.backends.machine import Machine
 from gatekeeper.backends.subprocesses import SubprocessRunner
-from gatekeeper.domain.errors import Retryable
+from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
 from gatekeeper.domain.race import ProbeRequest, TreeSource
 
 REQUEST = ProbeRequest(
@@ -23,17 +24,32 @@ ANSWER = '{"jail": "process", "entry_point_found": true, "seconds": 0.5}'
 READ = "import json, os, sys, time; request = json.load(sys.stdin); "
 
 
+PLACES: list[Path] = []
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Scratch of this test alone, so that nothing outside it holds the machine; empty again when the test ends."""
+    PLACES.append(tmp_path / "scratch")
+    yield PLACES[-1]
+    assert list(PLACES.pop().glob("run-*")) == []
+
+
 def runner(program: str, seconds: float = 20) -> SubprocessRunner:
-    return SubprocessRunner(probe_seconds=seconds, probe_program=("-c", program))
+    machine = Machine(PLACES[-1])
+    return SubprocessRunner(probe_seconds=seconds, probe_program=("-c", program), machine=machine)
 
 
 @contextmanager
-def exported(source: TreeSource) -> Iterator[Path]:
+def exported(source: TreeSource, place: Path) -> Iterator[Path]:
+    assert place.is_dir()
     yield Path("/exported") / source.tree
 
 
-def probe(made: SubprocessRunner, events: list[Mapping[str, Any]] | None = None) -> Any:
-    return made.probe(REQUEST, exported, (events if events is not None else []).append)
+def probe(
+    made: SubprocessRunner, events: list[Mapping[str, Any]] | None = None, stop: threading.Event | None = None
+) -> Any:
+    return made.probe(REQUEST, exported, (events if events is not None else []).append, stop or threading.Event())
 
 
 def test_request_goes_in_result_comes_out_progress_is_passed_on() -> None:
@@ -100,7 +116,7 @@ def test_closing_kills_what_runs_and_refuses_more() -> None:
 
     def work() -> None:
         try:
-            made.probe(REQUEST, exported, lambda event: up.set())
+            made.probe(REQUEST, exported, lambda event: up.set(), threading.Event())
         except Retryable as error:
             errors.append(error.code)
 
@@ -131,3 +147,47 @@ def test_an_error_that_the_worker_names_is_kept_as_the_reason() -> None:
     event = "{'event': 'error', 'code': 'RACE_TREE', 'message': 'files differ'}"
     with pytest.raises(Retryable, match="RACE_TREE"):
         probe(runner(READ + f"print(json.dumps({event}), file=sys.stderr); sys.exit(3)"))
+
+
+@pytest.mark.parametrize(
+    "text", ["{'event': 'error', 'code': 'RACE_ORDER', 'message': 'no such model'}", "'usage: ...'"]
+)
+def test_a_refused_order_is_not_tried_again(text: str) -> None:
+    program = READ + f"print({text} if isinstance({text}, str) else json.dumps({text}), file=sys.stderr); sys.exit(2)"
+    with pytest.raises(Rejected, match="RUN_REFUSED") as refused:
+        probe(runner(program))
+    assert ("RACE_ORDER" in refused.value.found) or ("usage" in refused.value.found)
+
+
+def test_a_run_that_nobody_waits_for_is_killed_with_everything_that_it_started(tmp_path: Path) -> None:
+    note, stop = tmp_path / "child", threading.Event()
+    # The child has a process group of its own, which a signal to the worker's group does not reach.
+    program = READ + (
+        "import subprocess; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], process_group=0);"
+        f"open({str(note)!r}, 'w').write(str(child.pid)); print(json.dumps({{'event': 'up'}}), file=sys.stderr);"
+        "time.sleep(600)"
+    )
+    begun = time.monotonic()
+    with pytest.raises(Conflict, match="RUN_STOPPED"):
+        runner(program, seconds=60).probe(REQUEST, exported, lambda event: stop.set(), stop)
+    assert time.monotonic() - begun < 30
+    assert gone(int(note.read_text()))
+
+
+def test_what_a_killed_worker_leaves_in_its_scratch_folder_goes_with_it() -> None:
+    program = READ + (
+        "import tempfile; made = tempfile.mkdtemp(prefix='gatekeeper-runner-');"
+        "print(json.dumps({'event': 'made', 'folder': made}), file=sys.stderr); os.kill(os.getpid(), 9)"
+    )
+    events: list[Mapping[str, Any]] = []
+    with pytest.raises(Retryable, match="RUN_CRASHED"):
+        probe(runner(program), events)
+    folder = Path(events[0]["folder"])
+    assert folder.is_relative_to(PLACES[-1]) and not folder.exists()
+
+
+def test_a_probe_does_not_start_while_a_race_holds_the_machine() -> None:
+    made = runner(READ + f"print('{ANSWER}')")
+    with Machine(PLACES[-1]).racing(), pytest.raises(Postponed):
+        probe(made)
+    assert probe(made).entry_point_found

@@ -10,7 +10,7 @@ import pytest
 
 from gatekeeper.domain.errors import Conflict
 from gatekeeper.domain.jobs import Claim, JobKind, JobState
-from gatekeeper.store.jobs import ATTEMPT_LIMIT
+from gatekeeper.store.jobs import ATTEMPT_LIMIT, Spent
 from gatekeeper.store.unit_of_work import Store
 from tests.conftest import Notices, TestClock
 
@@ -194,16 +194,59 @@ def test_a_queued_job_keeps_the_earlier_time_and_the_last_payload(store: Store, 
     assert (job.run_after, job.payload, job.delivery_id, job.priority) == (later, {"n": 2}, "one", 3)
 
 
-def test_only_queued_jobs_are_cancelled(store: Store) -> None:
+def test_a_cancelled_job_is_over_also_for_whoever_runs_it(store: Store) -> None:
     job_id = enqueue(store)
     with store.begin() as uow:
         assert uow.cancel(JobKind.INTAKE, "7:1")
         assert not uow.cancel(JobKind.INTAKE, "7:1")
+        assert not uow.cancel(JobKind.INTAKE, "another")
     assert state(store, job_id) is JobState.FAILED
     enqueue(store)
-    claim(store, job_id)
+    mine = claim(store, job_id)
     with store.begin() as uow:
-        assert not uow.cancel(JobKind.INTAKE, "7:1")
+        assert uow.owns(mine)
+        assert uow.cancel(JobKind.INTAKE, "7:1")
+        assert not uow.owns(mine)
+    for late in ("hold", "finish", "beat"):
+        with store.begin() as uow:
+            if late == "beat":
+                assert not uow.beat(mine, LEASE)
+            else:
+                with pytest.raises(Conflict, match="JOB_FENCE"):
+                    uow.hold(mine) if late == "hold" else uow.finish(mine, JobState.SUCCEEDED)
+    enqueue(store)
+    assert claim(store, job_id).fence == mine.fence + 1, "asked for again it starts anew"
+
+
+def test_disturbed_and_postponed_tries_are_no_attempts(store: Store, clock: TestClock) -> None:
+    job_id = enqueue(store)
+    for voids in range(ATTEMPT_LIMIT + 1):
+        mine = claim(store, job_id)
+        assert (mine.attempt, mine.voids) == (1, voids)
+        with store.begin() as uow:
+            assert uow.release(mine, clock.now(), "disturbed", Spent.VOID) is JobState.QUEUED
+    with store.begin() as uow:
+        assert uow.release(uow.claim(job_id, LEASE), clock.now(), "later", Spent.NOTHING) is JobState.QUEUED
+    for attempt in range(1, ATTEMPT_LIMIT + 1):
+        mine = claim(store, job_id)
+        assert (mine.attempt, mine.voids) == (attempt, ATTEMPT_LIMIT + 1)
+        with store.begin() as uow:
+            uow.release(mine, clock.now(), "lost")
+    assert state(store, job_id) is JobState.FAILED
+    enqueue(store)
+    assert claim(store, job_id).voids == 0
+
+
+def test_asked_for_anew_a_finished_job_takes_its_new_priority(store: Store) -> None:
+    with store.begin() as uow:
+        job_id = uow.enqueue(JobKind.RACE, "r", priority=5)
+        uow.enqueue(JobKind.RACE, "r", priority=1)
+        assert uow.job(job_id).priority == 5
+        uow.cancel(JobKind.RACE, "r")
+        uow.enqueue(JobKind.RACE, "r", priority=-3, payload={"author": 9})
+        assert uow.job(job_id).priority == -3
+        assert uow.payloads(JobKind.RACE, [JobState.QUEUED]) == [{"author": 9}]
+        assert uow.payloads(JobKind.RACE, [JobState.RUNNING]) == []
 
 
 def test_due_jobs_come_by_priority_and_can_be_narrowed(store: Store) -> None:

@@ -1,0 +1,94 @@
+"""What the workers of one machine share: its quiet moments, and folders that nothing leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.backends.machine import WANTED_SECONDS, Machine
+from gatekeeper.domain.errors import ConfigurationError, Postponed
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "scratch"
+
+
+def test_a_probe_and_a_race_never_run_together_but_races_may(place: Path) -> None:
+    here, there = Machine(place), Machine(place)
+    with here.racing(), there.racing(), pytest.raises(Postponed, match="RUN_MACHINE_TAKEN"), there.probing():
+        raise AssertionError("a probe beside a race")
+    with here.probing():
+        for second in (there.probing, there.racing):
+            with pytest.raises(Postponed), second():
+                raise AssertionError("something beside a probe")
+
+
+def test_a_probe_that_waits_goes_before_the_next_race(place: Path) -> None:
+    machine = Machine(place)
+    with machine.racing(), pytest.raises(Postponed), machine.probing():
+        pass
+    with pytest.raises(Postponed), machine.racing():
+        raise AssertionError("a race before the probe that waits")
+    with machine.probing():
+        pass
+    with machine.racing():
+        pass
+
+
+def test_a_probe_that_never_comes_back_does_not_stop_races_for_ever(place: Path) -> None:
+    machine = Machine(place)
+    with machine.racing(), pytest.raises(Postponed), machine.probing():
+        pass
+    long_ago = (place / "wanted").stat().st_mtime - WANTED_SECONDS - 1
+    os.utime(place / "wanted", (long_ago, long_ago))
+    with machine.racing():
+        pass
+
+
+def test_scratch_is_removed_with_its_run_and_another_process_leaves_it_alone(place: Path) -> None:
+    machine = Machine(place)
+    with machine.scratch() as folder:
+        (folder / "gatekeeper-runner-x").mkdir()
+        assert Machine(place).sweep() == 0 and folder.is_dir()
+    assert not folder.exists()
+
+
+KILLED = (
+    "import os, signal, sys; from pathlib import Path; from gatekeeper.backends.machine import Machine\n"
+    "with Machine(Path(sys.argv[1])).scratch() as folder, Machine(Path(sys.argv[1])).racing():\n"
+    "    (folder / 'left').write_text('behind')\n"
+    "    print(folder, flush=True)\n"
+    "    os.kill(os.getpid(), signal.SIGKILL)\n"
+)
+
+
+def test_what_a_killed_process_left_is_swept_at_the_next_start_and_its_lock_is_free(place: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], capture_output=True, text=True)
+    folder = Path(killed.stdout.strip())
+    assert killed.returncode == -signal.SIGKILL and (folder / "left").exists()
+    machine = Machine(place)
+    assert not folder.exists()
+    with machine.probing():
+        pass
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o730])
+def test_a_folder_that_others_can_write_to_is_refused(place: Path, mode: int) -> None:
+    place.mkdir()
+    place.chmod(mode)
+    with pytest.raises(ConfigurationError, match="CONFIG_SCRATCH"):
+        Machine(place)
+
+
+def test_a_link_in_its_place_is_refused(place: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    place.symlink_to(elsewhere)
+    with pytest.raises(ConfigurationError, match="CONFIG_SCRATCH"):
+        Machine(place)
