@@ -88,7 +88,7 @@ def init(
     if json_wanted:
         click.echo(json.dumps(as_document(started), indent=2))
     else:
-        for line in plain_lines(started, repo):
+        for line in plain_lines(started, repo, policy_file):
             click.echo(printable(line))
     return EXIT_STATUS[started.outcome]
 

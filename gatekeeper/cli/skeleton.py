@@ -83,9 +83,9 @@ def _head(it: Proposal) -> Iterator[str]:
     yield f"entry_point = {_text(_chosen(it.entry_points, f'{package}.gate:candidate'))}"
     yield "# module:attribute of the function that tells whether the path is on; it lies in this directory."
     yield f"guard = {_text(_chosen(it.guards, f'{package}.gate:enabled'))}"
-    may = f"of {', '.join(it.hook_patterns)} in {it.root}, {it.hook_budget} added lines in all"
+    may = f"they may be {', '.join(it.hook_patterns)} below {it.root}, with {it.hook_budget} added lines in all"
     may = may if it.hook_patterns else "the repository allows none"
-    yield f"# Changed files outside that call into this directory: {printable(may)}."
+    yield f"# Changed files outside that call into this directory; {printable(may)}."
     yield f"hooks = {_texts(it.hooks)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def as_document(started: Started) -> dict[str, Any]:
     }
 
 
-def plain_lines(started: Started, repo: Path) -> list[str]:
+def plain_lines(started: Started, repo: Path, policy_file: Path | None = None) -> list[str]:
     """Return what was done, line by line, and what is to be done next."""
     if started.findings:
         lines = []
@@ -54,10 +55,12 @@ def plain_lines(started: Started, repo: Path) -> list[str]:
             place = f" {found.path}" if found.path else ""
             lines.append(f"{found.code}{place}: {found.message} (expected {found.expected}; found {found.found})")
         return [*lines, "nothing was written"]
+    policy = ["--policy", str(policy_file)] if policy_file else []
+    check = ["gatekeeper", "check", "--repo", str(repo), "--base", started.base, "--head", "HEAD", *policy]
     done = "overwrote" if started.overwritten else "wrote"
     return [
         f"{done} {started.directory}/{MANIFEST_NAME} (base {started.base} at {started.base_sha[:12]})",
         f"hooks: {', '.join(started.hooks) or 'none is changed yet'}",
         *(f"to decide: line {found.line}: {found.message.split('`')[1]}" for found in started.undecided),
-        f"then commit it and run: gatekeeper check --repo {repo} --base {started.base} --head HEAD",
+        f"then commit it and run: {shlex.join(check)}",
     ]

@@ -127,6 +127,10 @@ _IN_WORDS_OF_TOML = {
     "list_type": "an array",
     "dict_type": "a table",
     "model_type": "a table",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -355,7 +356,13 @@ def test_a_linked_work_tree_is_a_work_tree(work: Path, tmp_path: Path) -> None:
     assert (tmp_path / "linked" / ROOT / "fast_w" / "fast_track.toml").exists()
 
 
-def test_a_policy_file_serves_before_the_base_has_one(tmp_path: Path) -> None:
-    repo = checkout(tmp_path / "r", {f"{ROOT}/model.py": "pass\n"})
+def test_a_policy_file_serves_before_the_base_has_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repo = checkout(tmp_path / "a clone", {f"{ROOT}/model.py": "pass\n"})
     (tmp_path / "p.toml").write_text(RULES)
     assert main(["init", "--repo", str(repo), FAST, "--policy", str(tmp_path / "p.toml")]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    git(repo, "add", "-A")
+    git(repo, "commit", "-m", "begin")
+    words = shlex.split(last.partition("gatekeeper ")[2])
+    assert main(words) == 1  # what the answer says to run next is a command that works
+    assert "SCOPE_MANIFEST_TODO" in capsys.readouterr().out

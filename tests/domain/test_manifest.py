@@ -106,7 +106,9 @@ def test_a_mark_is_a_whole_word_and_says_what_is_expected_in_its_place():
 
 def test_types_are_named_in_words_of_toml():
     wrong = GOOD.replace(b"rows = [1, 2, 8]", b"rows = 1").replace(b"{ min = 1, max = 64 }", b"1")
-    assert [finding.expected for finding in read(wrong, PATH)[1]] == ["an array", "a table"]
+    wrong = wrong.replace(b"[4, 8]", b'["4"]').replace(b"cpu = 1.5", b"cpu = true").replace(b'"nvidia"', b"1", 1)
+    told = [finding.expected for finding in read(wrong, PATH)[1]]
+    assert told == ["text", "an array", "a table", "an integer", "a number"]
 
 
 def test_limits():
