@@ -25,10 +25,11 @@ from gatekeeper.domain.race import RaceRequest
 from gatekeeper.engine import PolicyBook, open_installed_books
 from gatekeeper.git.mirror import Mirrors
 from gatekeeper.github.recorded import RecordedForge
-from gatekeeper.github.signatures import check_secrets
+from gatekeeper.github.tenants import Keyring, make_keyring
 from gatekeeper.publishers.log import LogPublisher
 from gatekeeper.publishers.page import PagePublisher
 from gatekeeper.services import jobs
+from gatekeeper.services.deliveries import Quotas
 from gatekeeper.services.evaluate import RACE_REQUEST
 from gatekeeper.services.handlers import HANDLERS
 from gatekeeper.services.reconcile import reconcile
@@ -62,8 +63,8 @@ class Service:
         return jobs.run(self.ctx, job_id, HANDLERS)
 
     def reconcile(self) -> int:
-        """Find lost work; see :func:`gatekeeper.services.reconcile.reconcile`."""
-        return reconcile(self.ctx, HANDLERS)
+        """Find lost work, clear away old deliveries; see :func:`gatekeeper.services.reconcile.reconcile`."""
+        return reconcile(self.ctx, HANDLERS, timedelta(days=self.settings.delivery_days))
 
     def lane_of(self, job_id: str) -> str:
         """Return ``race.<target>`` for a race, ``jobs`` for everything else."""
@@ -86,14 +87,6 @@ class Service:
         if self.guard is not None:
             os.close(self.guard)
 
-    def webhook_secrets(self) -> tuple[bytes, ...]:
-        """Return the webhook secrets, newest first.
-
-        Raises:
-            ConfigurationError: ``CONFIG_WEBHOOK_SECRET`` if one is missing or shorter than 32 bytes.
-        """
-        return webhook_secrets(self.settings)
-
     def pending_revisions(self) -> list[str]:
         """Return the migrations that the database still lacks."""
         return pending_revisions(self.ctx.store.engine)
@@ -115,10 +108,41 @@ def load_settings() -> Settings:
         ) from None
 
 
-def webhook_secrets(settings: Settings) -> tuple[bytes, ...]:
-    """Return the webhook secrets of the settings, newest first; raises as :meth:`Service.webhook_secrets`."""
-    secrets = [settings.webhook_secret, settings.previous_webhook_secret]
-    return check_secrets([secret.get_secret_value().encode() for secret in secrets if secret is not None])
+def keyring(settings: Settings) -> Keyring:
+    """Return who may speak for which repository.
+
+    Raises:
+        ConfigurationError: ``CONFIG_WEBHOOK_SECRET`` if no secret is set or one is shorter than 32 bytes,
+            ``CONFIG_WEBHOOK_SECRETS`` if one is kept under something that is no scope.
+    """
+    everywhere = [settings.webhook_secret, settings.previous_webhook_secret]
+    given = [secret.get_secret_value().encode() for secret in everywhere if secret is not None]
+    scoped = {
+        scope: tuple(secret.get_secret_value().encode() for secret in secrets)
+        for scope, secrets in settings.webhook_secrets.items()
+    }
+    return make_keyring(
+        () if scoped and given == [b""] else given,
+        scoped,
+        repositories=settings.allowed_repositories,
+        installations=settings.allowed_installations,
+    )
+
+
+def quotas(settings: Settings) -> Quotas:
+    """Return how much one repository, sender or author may ask for."""
+    return Quotas(
+        repository_deliveries=settings.repository_deliveries,
+        sender_deliveries=settings.sender_deliveries,
+        repository_bytes=settings.repository_delivery_bytes,
+        repository_intakes=settings.repository_intakes,
+        author_intakes=settings.author_intakes,
+    )
+
+
+def documented(settings: Settings) -> bool:
+    """Return whether the API's description is open to all: as the setting says, and else only in the embedded mode."""
+    return settings.broker_url is None if settings.documentation is None else settings.documentation
 
 
 def configure_logs(settings: Settings) -> None:
@@ -172,7 +196,6 @@ def build(settings: Settings, *, serves: bool = False) -> Service:
         default_policy_set=settings.policy_set,
         lease=timedelta(seconds=settings.lease_seconds),
         coalesce=timedelta(seconds=settings.coalesce_seconds),
-        allowed_repositories=settings.allowed_repositories,
     )
     return Service(settings=settings, ctx=ctx, runner=runner, local=local, broker=broker, guard=guard)
 

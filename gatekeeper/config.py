@@ -25,6 +25,10 @@ class Settings(BaseSettings):
     previous_webhook_secret: SecretStr | None = Field(
         default=None, description="the secret before, still accepted while it is being rotated"
     )
+    webhook_secrets: dict[str, tuple[SecretStr, ...]] = Field(
+        default={},
+        description="JSON object of secrets by OWNER/NAME, OWNER/* or installation:ID; each a list of one, or two while rotated",
+    )
     host: str = Field(default="127.0.0.1", description="address that `gatekeeper serve` listens on")
     port: int = Field(default=8000, ge=1, le=65535, description="port that `gatekeeper serve` listens on")
     base_url: str = Field(
@@ -37,12 +41,32 @@ class Settings(BaseSettings):
     )
     policy_set: str = Field(default="default", description="policy set for repositories that name none")
     allowed_repositories: frozenset[str] = Field(
-        default=frozenset(), description="JSON list of OWNER/NAME that are served; empty: all that have the secret"
+        default=frozenset(), description="JSON list of OWNER/NAME that are served; empty: all that have a secret"
+    )
+    allowed_installations: frozenset[int] = Field(
+        default=frozenset(), description="JSON list of GitHub App installation ids that are served; empty: all"
     )
     trusted_authors: frozenset[str] = Field(
         default=frozenset(), description="JSON list of logins whose code may run in the jail without an approval"
     )
     coalesce_seconds: float = Field(default=0, ge=0, le=600, description="how long an intake waits for further pushes")
+    repository_deliveries: int = Field(default=300, ge=1, description="deliveries of one repository in a minute")
+    sender_deliveries: int = Field(
+        default=120, ge=1, description="deliveries in a minute that one account causes in one"
+    )
+    repository_delivery_bytes: int = Field(
+        default=128 * 1024 * 1024, ge=1, description="bytes of delivery bodies of one repository in a minute"
+    )
+    repository_intakes: int = Field(
+        default=500, ge=1, description="pull requests of one repository that wait to be read"
+    )
+    author_intakes: int = Field(default=50, ge=1, description="of these, how many may be one author's")
+    delivery_days: int = Field(
+        default=30, ge=8, le=3650, description="days that deliveries are kept; GitHub sends again for up to seven"
+    )
+    documentation: bool | None = Field(
+        default=None, description="whether /docs and /openapi.json are served; unset: only without a broker"
+    )
     worker_threads: int = Field(default=2, ge=1, le=64, description="threads of the embedded worker, races not counted")
     race_slots: int = Field(default=1, ge=1, le=16, description="races that the embedded worker runs at the same time")
     probe_seconds: int = Field(default=300, ge=5, description="longest time that a probe may take")

@@ -24,6 +24,7 @@ from gatekeeper.domain.policy import (
     Severity,
 )  # fmt: skip
 from gatekeeper.domain.race import RaceOutcome
+from gatekeeper.domain.refusals import ENGINE
 from gatekeeper.domain.verdict import CheckResult, Verdict
 
 GITHUB_SUMMARY_LIMIT = 65_535
@@ -181,6 +182,10 @@ def _next_step(finding: Finding, quote: Callable[[str], str]) -> str:
         return f"Waived by {quote('@' + finding.waived_by.lstrip('@'))}."
     if finding.effect is Effect.NOTE:
         return ""
+    if finding.policy == ENGINE:
+        return (
+            "Nothing in the pull request has to be changed for this: it is tried again, or the operators have to look."
+        )
     owners = " or ".join(quote("@" + owner.lstrip("@")) for owner in finding.waivable_by)
     if finding.effect is Effect.HOLD:
         return f"A person has to decide: {owners} may waive it." if owners else "A person has to decide."

@@ -15,9 +15,11 @@ from gatekeeper.catalog import load_catalog
 from gatekeeper.cli.check import EXIT_STATUS, Checked, as_document, open_named_book, show
 from gatekeeper.domain.bundle import Bundle
 from gatekeeper.domain.errors import Rejected
-from gatekeeper.domain.policy import PolicyInput
+from gatekeeper.domain.policy import PolicyInput, PolicyResult
+from gatekeeper.domain.refusals import results_of
 from gatekeeper.domain.snapshot import PullFacts
 from gatekeeper.domain.verdict import Verdict, decide
+from gatekeeper.engine import PolicyBook
 from gatekeeper.git.local import LocalRepository
 from gatekeeper.git.snapshots import build
 
@@ -66,11 +68,17 @@ def read_bundle(file: Path) -> Bundle:
 def decide_again(bundle: Bundle, directory: Path) -> Verdict:
     """Build the snapshot anew from the clone's objects, hold it against the stored one, and run every policy.
 
+    A refused snapshot has no objects to build it from: what was refused is decided from the document alone.
+
     Raises:
         Rejected: ``BUNDLE_SNAPSHOT`` if the objects give another snapshot; ``LOCAL_REVISION`` if they are not there.
         ConfigurationError: if the policy set is not installed.
     """
     stored = bundle.snapshot
+    now = bundle.verdict.decided_at if bundle.verdict else datetime.now(UTC)
+    book = open_named_book(bundle.verdict.policy_set_name if bundle.verdict else bundle.configuration.policy_set)
+    if stored.refusal is not None:
+        return _decided(bundle, book, results_of(stored.refusal, book.digest), now)
     with LocalRepository(directory) as local:
         repository = local.repository
         for commit in (stored.key.head_sha, stored.key.base_sha):
@@ -101,8 +109,6 @@ def decide_again(bundle: Bundle, directory: Path) -> Verdict:
                 expected=stored.digest(),
                 found=snapshot.digest(),
             )
-        book = open_named_book(bundle.configuration.policy_set)
-        now = bundle.verdict.decided_at if bundle.verdict else datetime.now(UTC)
         subject = PolicyInput(
             snapshot=snapshot,
             configuration=bundle.configuration,
@@ -114,8 +120,12 @@ def decide_again(bundle: Bundle, directory: Path) -> Verdict:
             now=now,
         )
         results = engine.run(book, subject)
+    return _decided(bundle, book, results, now)
+
+
+def _decided(bundle: Bundle, book: PolicyBook, results: tuple[PolicyResult, ...], now: datetime) -> Verdict:
     return decide(
-        snapshot=snapshot.digest(),
+        snapshot=bundle.snapshot.digest(),
         policy_set=book.digest,
         policy_set_name=book.name,
         evidence=tuple(item.digest() for item in bundle.evidence),

@@ -16,19 +16,16 @@ if TYPE_CHECKING:
 @click.command()
 def serve() -> None:
     """Serve webhooks, pages and the API; without a broker, do the work too."""
-    import uvicorn
+    from gatekeeper.web.server import run
 
     settings = bootstrap.load_settings()
-    bootstrap.webhook_secrets(settings)  # refuses to start before anything is opened
+    bootstrap.keyring(settings)  # refuses to start before anything is opened
     bootstrap.configure_logs(settings)
     service = bootstrap.build(settings, serves=True)
     try:
         app = web_app(service)
         service.start()
-        uvicorn.run(
-            app, host=settings.host, port=settings.port, log_config=None, access_log=False, server_header=False,
-            timeout_graceful_shutdown=5,
-        )  # fmt: skip
+        run(app, settings.host, settings.port)
     finally:
         service.close()
 
@@ -49,7 +46,13 @@ def web_app(service: bootstrap.Service) -> FastAPI:
     if service.local is not None:
         readiness["worker"] = alive_check(service.local.alive, "a thread of the embedded worker")
     hosts = {"localhost", "127.0.0.1", "[::1]", urlsplit(settings.base_url).hostname or "localhost"}
-    options = WebOptions(webhook_secrets=service.webhook_secrets(), hosts=tuple(sorted(hosts)), readiness=readiness)
+    options = WebOptions(
+        keyring=bootstrap.keyring(settings),
+        quotas=bootstrap.quotas(settings),
+        hosts=tuple(sorted(hosts)),
+        readiness=readiness,
+        documentation=bootstrap.documented(settings),
+    )
     return create_app(service.ctx, options)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from gatekeeper.domain.documents import GitId, Value
 
@@ -57,7 +57,11 @@ class PullRequestChanged(Value):
     title: Annotated[str, Field(max_length=1024)] = ""
     draft: bool = False
     open: bool = True
+    updated_at: AwareDatetime | None = None
+    """The forge's own time of the pull request's last change: what events are ordered by, because they come in any order."""
     installation_id: int | None = None
+    sender_id: int | None = None
+    """Account whose action caused the event."""
 
 
 class BaseMoved(Value):
@@ -67,6 +71,7 @@ class BaseMoved(Value):
     ref: Annotated[str, Field(min_length=1, max_length=255)]
     after: GitId
     installation_id: int | None = None
+    sender_id: int | None = None
 
 
 class Ping(Value):

@@ -67,6 +67,20 @@ class PullFacts(Value):
     opened_by_installation: int | None = None
 
 
+NULL_ID = "0" * 40
+"""Git's own spelling of "no object". Only a refused snapshot holds it, where an id could not be found out."""
+
+
+class Refusal(Value):
+    """Why a pull request's commits could not be read. ``by_head`` is true if the head itself is to blame."""
+
+    code: str = Field(pattern=r"^[A-Z][A-Z0-9_]+$")
+    message: str
+    expected: str = ""
+    found: str = ""
+    by_head: bool
+
+
 class SnapshotKey(Value):
     """What makes two snapshots the same: ``decisions`` keyed by anything less would be reused where they do not hold."""
 
@@ -101,6 +115,8 @@ class Snapshot(Document):
     configuration: Digest
     """Digest of the repository's configuration as read from the base branch."""
     opened_by_installation: int | None = Field(default=None)
+    refusal: Refusal | None = None
+    """Set where git did not let the head in or could not be asked: there is nothing to compare then, and no policy runs."""
 
     @property
     def merge_tree(self) -> str | None:

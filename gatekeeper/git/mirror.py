@@ -94,6 +94,19 @@ class Mirror(Repository):
             self._pin(tip)
         return tip
 
+    def remote_head(self, number: int) -> str | None:
+        """Return the full id that the remote names as the head of a pull request, without fetching it; None: no such ref.
+
+        Raises:
+            Retryable: ``GIT_FETCH`` if the remote cannot be reached; ``GIT_TIMEOUT``.
+        """
+        ref = pull_ref(number)
+        with self._locked():
+            self._initialise()
+            listed = self._ask_remote("ls-remote", "--quiet", "--", self._url, ref).text
+        found = [line.partition("\t") for line in listed.splitlines()]
+        return next((plumbing.full_id(id) for id, _, name in found if name == ref), None)
+
     def pin(self, *ids: str) -> None:
         """Keep objects (commits or trees) by a ref of their own id, ``refs/gatekeeper/<id>``."""
         with self._locked():
@@ -115,16 +128,17 @@ class Mirror(Repository):
     def _fetch(self, specs: list[str]) -> None:
         self._initialise()
         self.require_complete()
-        token = self._token(self.repository) if self._token is not None else None
         flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-gc", "--atomic")
+        self._ask_remote("fetch", *flags, "--", self._url, *specs)
+        self.require_complete()
+
+    def _ask_remote(self, command: str, *arguments: str) -> plumbing.Completed:
+        token = self._token(self.repository) if self._token is not None else None
         try:
-            plumbing.run(
+            return plumbing.run(
                 self.git_dir,
-                "fetch",
-                *flags,
-                "--",
-                self._url,
-                *specs,
+                command,
+                *arguments,
                 seconds=FETCH_SECONDS,
                 protocol=self._remote.scheme,
                 configuration=_authorization(self._remote.base, token),
@@ -134,7 +148,6 @@ class Mirror(Repository):
             raise
         except GatekeeperError as error:
             raise _fetch_error(error) from error
-        self.require_complete()
 
     def _initialise(self) -> None:
         if not (self.git_dir / "HEAD").exists():

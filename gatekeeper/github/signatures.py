@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gatekeeper.domain.errors import ConfigurationError, Rejected
 
@@ -24,7 +24,7 @@ def sign(secret: bytes, body: bytes) -> str:
 
 
 def check_secrets(secrets: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the webhook secrets, newest first, or refuse to start.
+    """Return the webhook secrets of one scope, newest first, or refuse to start.
 
     Raises:
         ConfigurationError: ``CONFIG_WEBHOOK_SECRET`` for no secret, more than two, or one shorter than 32 bytes.
@@ -63,14 +63,27 @@ def read_signature(values: Sequence[bytes]) -> bytes:
 def verify_signature(claimed: bytes, body: bytes, secrets: Sequence[bytes]) -> None:
     """Check a digest from :func:`read_signature` against the raw body with every accepted secret.
 
+    Raises:
+        Rejected: ``HOOK_SIGNATURE`` if none fits.
+    """
+    fitting_scopes(claimed, body, {"": secrets})
+
+
+def fitting_scopes(claimed: bytes, body: bytes, secrets: Mapping[str, Sequence[bytes]]) -> frozenset[str]:
+    """Return the names under which a secret is kept that made this digest of the raw body.
+
     All secrets are always tried, so that the time taken does not tell which one fitted.
 
     Raises:
         Rejected: ``HOOK_SIGNATURE`` if none fits.
     """
-    fits = False
-    for secret in secrets:
-        wanted = hmac.new(secret, body, hashlib.sha256).hexdigest().encode("ascii")
-        fits |= hmac.compare_digest(wanted, claimed)
-    if not fits:
+    # A list inside `any`: a generator would stop at the first secret that fits.
+    fitting = frozenset(scope for scope, kept in secrets.items() if any([_fits(claimed, body, one) for one in kept]))
+    if not fitting:
         raise Rejected("the delivery is not signed as it should be", code="HOOK_SIGNATURE")
+    return fitting
+
+
+def _fits(claimed: bytes, body: bytes, secret: bytes) -> bool:
+    wanted = hmac.new(secret, body, hashlib.sha256).hexdigest().encode("ascii")
+    return hmac.compare_digest(wanted, claimed)

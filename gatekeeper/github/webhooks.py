@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.events import BaseMoved, Event, Ping, PullRequestAction, PullRequestChanged, RepositoryRef
@@ -120,6 +121,17 @@ class _Repository(_Payload):
     id: int = Field(gt=0)
     full_name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$")
 
+    @field_validator("full_name")
+    @classmethod
+    def _no_step_upwards(cls, full_name: str) -> str:
+        if not all(part.strip(".") for part in full_name.split("/")):
+            raise ValueError("expected OWNER/NAME; neither may consist of dots")
+        return full_name
+
+
+class _Sender(_Payload):
+    id: int = Field(gt=0)
+
 
 class _Installation(_Payload):
     id: int = Field(gt=0)
@@ -145,6 +157,7 @@ class _PullRequest(_Payload):
     title: str = Field(max_length=1024)
     draft: bool = False
     state: str = Field(max_length=20)
+    updated_at: str | None = Field(default=None, max_length=40)
 
 
 class _PullRequestPayload(_Payload):
@@ -153,6 +166,7 @@ class _PullRequestPayload(_Payload):
     pull_request: _PullRequest
     repository: _Repository
     installation: _Installation | None = None
+    sender: _Sender | None = None
 
 
 class _PushPayload(_Payload):
@@ -161,6 +175,7 @@ class _PushPayload(_Payload):
     deleted: bool = False
     repository: _Repository
     installation: _Installation | None = None
+    sender: _Sender | None = None
 
 
 class _PingPayload(_Payload):
@@ -201,7 +216,9 @@ def _pull_request(payload: _PullRequestPayload) -> PullRequestChanged:
         title=_text("pull_request.title", pull.title),
         draft=pull.draft,
         open=pull.state == "open",
+        updated_at=_moment("pull_request.updated_at", pull.updated_at),
         installation_id=payload.installation.id if payload.installation else None,
+        sender_id=payload.sender.id if payload.sender else None,
     )
 
 
@@ -216,6 +233,7 @@ def _push(payload: _PushPayload) -> BaseMoved | Ignored:
         ref=_text("ref", branch),
         after=payload.after,
         installation_id=payload.installation.id if payload.installation else None,
+        sender_id=payload.sender.id if payload.sender else None,
     )
 
 
@@ -242,6 +260,22 @@ def _read(model: type[P], payload: dict[str, Any]) -> P:
             expected=first["msg"],
             found=f"field {where}",
         ) from None
+
+
+def _moment(field: str, value: str | None) -> datetime | None:
+    """Return a time with its zone, or reject it."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value) if value.isascii() else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or not 2000 <= moment.year < 9000:
+        raise Rejected(
+            "the payload is not what this event carries",
+            code="HOOK_PAYLOAD", expected="a time such as 2026-11-30T04:15:00Z", found=f"field {field}",
+        )  # fmt: skip
+    return moment.astimezone(UTC)
 
 
 def _text(field: str, value: str) -> str:

@@ -6,13 +6,12 @@ all end here, for the same snapshot, and the same facts give the same verdict.
 1. Skip a snapshot that is no longer the current one of its pull request.
 2. Gather the trees, the configuration and the evidence; run every policy; decide.
 3. Store the verdict if it says something new.
-4. Ask for what is missing: probes, and races on targets that we own.
+4. Ask for what is missing: probes, and races on targets that we own; take back what is not wanted any more.
 5. Ask every publisher to show the latest verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from gatekeeper.context import Context
@@ -20,19 +19,19 @@ from gatekeeper.domain.errors import GatekeeperError
 from gatekeeper.domain.events import RepositoryRef
 from gatekeeper.domain.jobs import Claim, JobKind, JobState
 from gatekeeper.domain.policy import Check, Effect, Finding, Outcome, PolicyInput, PolicyResult, Severity
+from gatekeeper.domain.refusals import ENGINE, results_of
 from gatekeeper.domain.repository import RepositoryConfiguration
 from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.domain.verdict import Verdict, decide
 from gatekeeper.domain.zones import fast_track
 from gatekeeper.engine import PolicyBook
 from gatekeeper.engine import run as run_policies
-from gatekeeper.store.jobs import CANCELLED, JobRow
+from gatekeeper.services import needs
 from gatekeeper.store.unit_of_work import UnitOfWork
 
 CONFIGURATION = "configuration"
-RACE_REQUEST = "race_request"
-PROBE_REQUEST = "probe_request"
-ENGINE = "engine"
+RACE_REQUEST = needs.RACE_REQUEST
+PROBE_REQUEST = needs.PROBE_REQUEST
 
 
 def run(ctx: Context, claim: Claim) -> None:
@@ -53,6 +52,10 @@ def evaluate(ctx: Context, digest: str, *, delivery_id: str | None = None) -> Ve
     if current is None or current[0] != digest:
         return None
     book = _book(ctx, snapshot, rules)
+    if snapshot.refusal is not None:
+        with ctx.store.begin() as uow:
+            refused = results_of(snapshot.refusal, book.digest)
+            return _conclude(ctx, uow, digest, snapshot, book, rules, (), refused, delivery_id)
     subject = _gather(ctx, snapshot, rules)
     trees = _specialised_trees(subject)
     with ctx.store.read() as uow:
@@ -98,7 +101,7 @@ def _failed_work(uow: UnitOfWork, results: tuple[PolicyResult, ...], book: Polic
             if requirement.kind not in ("race", "probe"):
                 continue
             job = uow.job_named(JobKind(requirement.kind), requirement.request.digest())
-            if job is not None and job.state is JobState.FAILED and not _was_cancelled(job):
+            if job is not None and job.state is JobState.FAILED and not needs.was_cancelled(job):
                 message = f"the {requirement.kind} could not be run"
                 finding = Finding(
                     code="RUN_INFRASTRUCTURE", message=message, found=(job.error or "no reason known")[:500]
@@ -165,39 +168,8 @@ def _conclude(
         verdict = latest[1]
     else:
         uow.put_verdict(verdict)
-    _ask(uow, verdict, delivery_id)
+    needs.ask(uow, digest, snapshot, latest[1] if latest else None, verdict, delivery_id)
     for publisher in ctx.publishers:
         key = f"{publisher.name}:{snapshot.key.repository_id}:{snapshot.key.number}"
         uow.enqueue(JobKind.PUBLISH, key, delivery_id=delivery_id)
     return verdict
-
-
-def _ask(uow: UnitOfWork, verdict: Verdict, delivery_id: str | None) -> None:
-    """Enqueue what the verdict still needs. A race that is queued, running or done already is not asked for again.
-
-    Cheap facts first: a race starts only when no approval and no probe is outstanding and nothing has failed yet, because
-    hours of a machine could not change a verdict that a line of the diff has already decided.
-    """
-    needs = [requirement for result in verdict.results for requirement in result.requirements]
-    blocked = any(
-        result.severity is Severity.BLOCKING and result.outcome is Outcome.FAILED for result in verdict.results
-    )
-    probing = any(requirement.kind in ("probe", "approval") for requirement in needs)
-    for requirement in needs:
-        if requirement.kind == "probe":
-            uow.put_document(PROBE_REQUEST, requirement.request)
-            _ask_once(uow, JobKind.PROBE, requirement.request.digest(), {}, delivery_id)
-        elif requirement.kind == "race" and requirement.request.target.owned and not blocked and not probing:
-            uow.put_document(RACE_REQUEST, requirement.request)
-            payload = {"alpha": requirement.alpha}
-            _ask_once(uow, JobKind.RACE, requirement.request.digest(), payload, delivery_id)
-
-
-def _ask_once(uow: UnitOfWork, kind: JobKind, key: str, payload: Mapping[str, float], delivery_id: str | None) -> None:
-    job = uow.job_named(kind, key)
-    if job is None or _was_cancelled(job):
-        uow.enqueue(kind, key, payload=payload, delivery_id=delivery_id)
-
-
-def _was_cancelled(job: JobRow) -> bool:
-    return job.state is JobState.FAILED and (job.error or "").startswith(CANCELLED)

@@ -12,9 +12,11 @@ from gatekeeper.services.jobs import Handlers
 def job_failed(ctx: Context, claim: Claim, error: BaseException) -> None:
     """Let doubt show: a failed evaluation makes the verdict ``error``; a failed race or probe is evaluated as such.
 
-    A failed intake leaves no snapshot to speak about; a failed publication is shown beside the verdict on its page.
+    A failed intake gives the announced head the verdict ``error``; a failed publication is shown beside the verdict.
     """
-    if claim.kind is JobKind.EVALUATE:
+    if claim.kind is JobKind.INTAKE:
+        intake.give_up(ctx, claim, error)
+    elif claim.kind is JobKind.EVALUATE:
         evaluate.record_error(ctx, claim.key, error)
     elif claim.kind in (JobKind.RACE, JobKind.PROBE):
         with ctx.store.begin() as uow:

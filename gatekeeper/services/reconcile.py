@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import structlog
 
 from gatekeeper.context import Context
 from gatekeeper.domain.errors import Retryable
+from gatekeeper.domain.jobs import JobKind
+from gatekeeper.services.intake import key_of
 from gatekeeper.services.jobs import Handlers, tell
 from gatekeeper.store.jobs import ATTEMPT_LIMIT
 
 LIMIT = 1000
+READ_AGAIN = timedelta(minutes=15)
+"""How long a pull request that could not be read is left alone before it is tried again."""
+KEEP_DELIVERIES = timedelta(days=30)
 LOG = structlog.get_logger(__name__)
 
 
-def reconcile(ctx: Context, handlers: Handlers) -> int:
+def reconcile(ctx: Context, handlers: Handlers, keep_deliveries: timedelta = KEEP_DELIVERIES) -> int:
     """Notify jobs that are due or whose lease ran out, and fail those that lost their worker too often.
 
-    Returns how many jobs were notified. A job that is already being taken is notified in vain: the claim decides.
+    Open pull requests that could not be read are tried again, and deliveries older than ``keep_deliveries`` are deleted, at
+    most :data:`LIMIT` in one call. Returns how many jobs were notified. A job that is already being taken is notified in vain:
+    the claim decides.
     """
     with ctx.store.begin() as uow:
         abandoned = uow.fail_abandoned()
@@ -28,4 +37,23 @@ def reconcile(ctx: Context, handlers: Handlers) -> int:
     if due:
         LOG.info("reconcile.notified", jobs=len(due))
         ctx.queue.notify(due)
+    _read_again(ctx)
+    _purge(ctx, keep_deliveries)
     return len(due)
+
+
+def _read_again(ctx: Context) -> None:
+    with ctx.store.begin() as uow:
+        given_up = uow.given_up_intakes(uow.now - READ_AGAIN, LIMIT)
+        for repository_id, number in given_up:
+            uow.enqueue(JobKind.INTAKE, key_of(repository_id, number))
+    if given_up:
+        LOG.info("reconcile.read_again", pulls=len(given_up))
+
+
+def _purge(ctx: Context, keep: timedelta) -> None:
+    """Delete old deliveries: they hold whole payloads, and GitHub sends none again after a few days."""
+    with ctx.store.begin() as uow:
+        deleted = uow.purge_deliveries(uow.now - keep, LIMIT)
+    if deleted:
+        LOG.info("reconcile.purged_deliveries", deliveries=deleted)

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from gatekeeper.github.signatures import check_secrets
 from gatekeeper.web import api, dashboard, documentation, health, webhooks
 from gatekeeper.web.errors import add_error_handlers
 from gatekeeper.web.limits import RequestLog, SecurityHeaders, TrustedHosts
@@ -16,12 +15,7 @@ from gatekeeper.web.pages import STATIC
 
 
 def create_app(ctx: WebContext, options: WebOptions) -> FastAPI:
-    """Build the web application over a context.
-
-    Raises:
-        ConfigurationError: if the webhook secret is missing or too short.
-    """
-    check_secrets(options.webhook_secrets)
+    """Build the web application over a context."""
     app = FastAPI(
         title="gatekeeper",
         version=version("gatekeeper"),
@@ -41,6 +35,6 @@ def create_app(ctx: WebContext, options: WebOptions) -> FastAPI:
     add_error_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(TrustedHosts, hosts=options.hosts)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(SecurityHeaders, documented=options.documentation)
     app.add_middleware(RequestLog)
     return app

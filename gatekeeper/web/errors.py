@@ -23,6 +23,7 @@ STATUS_OF_CODE = {
     "HOOK_SIZE": 413,
     "HOOK_SLOW": 408,
     "HOOK_REPO": 403,
+    "HOOK_QUOTA": 429,
     "HOST": 400,
     "NOT_FOUND": 404,
     "STORE_UNKNOWN_DOCUMENT": 404,
@@ -52,9 +53,19 @@ def status_of(error: GatekeeperError) -> int:
     return 503 if isinstance(error, Retryable) else 500
 
 
-def answer(request: Request, status: int, code: str, message: str, *, expected: str = "", found: str = "") -> Response:
-    """Return the error as JSON below the machine paths and as a page elsewhere."""
-    headers = {"Retry-After": "10"} if status == 503 else {}
+def answer(
+    request: Request,
+    status: int,
+    code: str,
+    message: str,
+    *,
+    expected: str = "",
+    found: str = "",
+    retry_after: int | None = None,
+) -> Response:
+    """Return the error as JSON below the machine paths and as a page elsewhere. ``retry_after`` is in seconds."""
+    seconds = 10 if status == 503 and retry_after is None else retry_after
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
     if request.url.path.startswith(MACHINE_PATHS):
         detail = {"code": code, "message": message}
         if expected or found:
@@ -85,7 +96,10 @@ def _ours(request: Request, error: Exception) -> Response:
         return answer(request, status, error.code, error.message)
     if status == 500:
         return answer(request, status, "ERROR", "The service could not answer. This is our fault and was logged.")
-    return answer(request, status, error.code, error.message, expected=error.expected, found=error.found)
+    return answer(
+        request, status, error.code, error.message, expected=error.expected, found=error.found,
+        retry_after=getattr(error, "retry_after", None),
+    )  # fmt: skip
 
 
 def _framework(request: Request, error: Exception) -> Response:

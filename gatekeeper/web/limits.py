@@ -14,6 +14,7 @@ from structlog import get_logger
 
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.web.errors import answer
+from gatekeeper.web.pages import DOCUMENTED
 
 log = get_logger(__name__)
 
@@ -41,16 +42,21 @@ _HOST = re.compile(r"([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]{2,45}\])(:[0-9]{1,5})?
 
 
 class SecurityHeaders:
-    """Adds the security headers to every answer, errors included, and forbids caching of what may change."""
+    """Adds the security headers to every answer, errors included, and forbids caching of what may change.
 
-    def __init__(self, app: ASGIApp) -> None:
+    ``documented`` tells the pages whether there is one about the API to link to.
+    """
+
+    def __init__(self, app: ASGIApp, documented: bool = False) -> None:
         self.app = app
+        self.documented = documented
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        DOCUMENTED.set(self.documented)
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
+from gatekeeper.github.tenants import Keyring
+from gatekeeper.services.deliveries import Quotas
 from gatekeeper.store.unit_of_work import Store
 
 Readiness = Callable[[], str | None]
@@ -26,17 +28,13 @@ class WebContext(Protocol):
         """How long an intake waits for further pushes to the same pull request."""
         ...
 
-    @property
-    def allowed_repositories(self) -> frozenset[str]:
-        """Full names from which deliveries are taken; empty: all that are signed."""
-        ...
-
 
 @dataclass(frozen=True)
 class WebOptions:
     """The web side's settings.
 
-    ``webhook_secrets``: one secret of at least 32 bytes, or two while it is rotated (newest first).
+    ``keyring``: the webhook secrets by scope, and which repositories and installations are served.
+    ``quotas``: how much one repository or sender may ask for.
     ``hosts``: names under which this service answers, without port.
     ``largest_delivery``: bytes; GitHub sends at most 25 MB.
     ``slowest_chunk``, ``slowest_delivery``: seconds that a sender may stay silent, and take in all.
@@ -44,10 +42,11 @@ class WebOptions:
     ``documentation``: whether ``/docs`` and ``/openapi.json`` are served.
     """
 
-    webhook_secrets: tuple[bytes, ...]
+    keyring: Keyring
+    quotas: Quotas = field(default_factory=Quotas)
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "[::1]")
     largest_delivery: int = 25 * 1024 * 1024
     slowest_chunk: float = 10.0
     slowest_delivery: float = 60.0
     readiness: Mapping[str, Readiness] = field(default_factory=dict)
-    documentation: bool = True
+    documentation: bool = False

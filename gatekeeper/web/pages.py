@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -47,8 +48,11 @@ def environment() -> Environment:
 
 
 _ENVIRONMENT = environment()
+DOCUMENTED: ContextVar[bool] = ContextVar("documented", default=False)
+"""Whether the application that renders has a page about its API: set for each request, because there may be several."""
 
 
 def render(template: str, context: Mapping[str, Any], *, status_code: int = 200) -> HTMLResponse:
     """Render a page from ``templates/``."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(context), status_code=status_code)
+    values = {"documented": DOCUMENTED.get(), **context}
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render(values), status_code=status_code)

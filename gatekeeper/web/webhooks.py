@@ -1,58 +1,53 @@
 """``POST /webhooks/github``: raw bytes in, everything durable, then 202.
 
-Order: headers (401, 415, 400), size (413), signature over the raw bytes (401), and only then is anything parsed (400, 422).
+Order: headers (401, 415, 400), size and pace (413, 408), signature over the raw bytes (401), and only then is anything parsed
+(400, 422), held against the secret that signed it (403) and against the quotas (429).
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
-from structlog import get_logger
 
 from gatekeeper.domain.errors import Rejected
-from gatekeeper.domain.events import BaseMoved, Event, Ping, PullRequestAction, PullRequestChanged
-from gatekeeper.domain.jobs import JobKind
-from gatekeeper.domain.verdict import Verdict
-from gatekeeper.github.payloads import parse_object
-from gatekeeper.github.signatures import read_signature, verify_signature
-from gatekeeper.github.webhooks import DELIVERY_ID, EVENT_NAME, HOOK_ID, Ignored, read_event
+from gatekeeper.github.signatures import read_signature
+from gatekeeper.github.webhooks import DELIVERY_ID, EVENT_NAME, HOOK_ID
 from gatekeeper.logs import carrying
-from gatekeeper.store.unit_of_work import UnitOfWork
+from gatekeeper.services.deliveries import Delivery, take
 from gatekeeper.web.options import WebContext, WebOptions
 
-log = get_logger(__name__)
-
-ALWAYS_APPLIES = "applicability"
 MEDIA_TYPES = frozenset({"application/json", "application/json;charset=utf-8"})
 
 
-@dataclass(frozen=True)
-class Delivery:
-    """The headers of a delivery, checked for form. ``signature`` is the claimed digest in hexadecimal."""
-
-    event: str
-    guid: str
-    hook_id: int
-    signature: bytes
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "headers, length or JSON are not as GitHub sends them"},
+    401: {"description": "not signed with a secret of this service"},
+    403: {"description": "the repository is not served here, or its secret is another one"},
+    408: {"description": "the body came too slowly"},
+    413: {"description": "the body is too large"},
+    415: {"description": "not plain JSON in UTF-8"},
+    422: {"description": "a field of the payload is missing or malformed"},
+    429: {"description": "too much at once; Retry-After says when there is room again"},
+    503: {"description": "the database cannot be reached; nothing was stored"},
+}
 
 
 def router(ctx: WebContext, options: WebOptions) -> APIRouter:
     """Return the intake route."""
     routes = APIRouter(tags=["intake"])
 
-    @routes.post("/webhooks/github", status_code=202, summary="Take a delivery of GitHub")
+    @routes.post("/webhooks/github", status_code=202, summary="Take a delivery of GitHub", responses=ANSWERS)
     async def receive(request: Request) -> JSONResponse:
-        """Answer 202 once the delivery is stored. 401: signature; 400, 422: malformed; 413: too large; 415: not JSON."""
+        """Answer 202 once the delivery is stored, or was stored before, or is about something that nothing here acts on."""
         delivery = read_headers(request)
         with carrying(delivery=delivery.guid, event_name=delivery.event):
             body = await read_body(request, options)
-            verify_signature(delivery.signature, body, options.webhook_secrets)
-            status = await run_in_threadpool(take, ctx, delivery, body)
+            signers = options.keyring.signers(delivery.signature, body)
+            status = await run_in_threadpool(take, ctx, options.keyring, options.quotas, delivery, body, signers)
             return JSONResponse({**status, "delivery": delivery.guid}, status_code=202)
 
     return routes
@@ -136,81 +131,3 @@ def _declared_length(request: Request) -> int | None:
 
 def _too_large(options: WebOptions) -> Rejected:
     return Rejected("the body is too large", code="HOOK_SIZE", expected=f"at most {options.largest_delivery} bytes")
-
-
-def take(ctx: WebContext, delivery: Delivery, body: bytes) -> dict[str, str]:
-    """Parse a delivery whose signature is right and store what follows from it; return the status for the sender.
-
-    Raises:
-        Rejected: if the payload is malformed; nothing is stored then.
-    """
-    event = read_event(delivery.event, parse_object(body))
-    if isinstance(event, PullRequestChanged | BaseMoved) and not _taken(event.repository.full_name, ctx):
-        event = Ignored("this installation takes no deliveries from that repository")
-    if isinstance(event, Ignored):
-        log.info("delivery ignored", reason=event.reason, known=event.known)
-        return {"status": "ignored", "reason": event.reason}
-    fresh = _store(ctx, delivery, body, event)
-    log.info("delivery accepted" if fresh else "delivery already done", event_type=type(event).__name__)
-    return {"status": "accepted" if fresh else "duplicate"}
-
-
-def _taken(full_name: str, ctx: WebContext) -> bool:
-    allowed = ctx.allowed_repositories
-    return not allowed or full_name.lower() in {name.lower() for name in allowed}
-
-
-def _store(ctx: WebContext, delivery: Delivery, body: bytes, event: Event) -> bool:
-    action = event.action.value if isinstance(event, PullRequestChanged) else None
-    keys = intake_keys(ctx, event)
-    with ctx.store.begin() as uow:
-        if not uow.record_delivery(delivery.hook_id, delivery.guid, delivery.event, action, body, uow.now):
-            return False
-        if not isinstance(event, Ping):
-            uow.remember_repository(event.repository, event.installation_id)
-        if isinstance(event, PullRequestChanged):
-            _remember(uow, event)
-        for key in keys:
-            uow.enqueue(
-                JobKind.INTAKE,
-                key,
-                payload={"hook_id": delivery.hook_id},
-                run_after=uow.now + ctx.coalesce,
-                delivery_id=delivery.guid,
-            )
-        if not keys:
-            uow.delivery_done(delivery.hook_id, delivery.guid, note="nothing to do")
-        return True
-
-
-def _remember(uow: UnitOfWork, event: PullRequestChanged) -> None:
-    """Keep what the event says: hints for people, and all there is to know where no API can be asked."""
-    uow.remember_pull(
-        event.repository.id, event.number, title=event.title, author_id=event.author_id,
-        author_login=event.author_login, base_ref=event.base_ref, draft=event.draft, open=event.open,
-        head_sha=event.head_sha,
-    )  # fmt: skip
-
-
-def intake_keys(ctx: WebContext, event: Event) -> list[str]:
-    """Return the keys of the intake jobs that an event asks for; intake then reads the state of each as it is now.
-
-    A moved base asks only for open pull requests that are judged at all: the verdict of any other does not depend on it.
-    """
-    match event:
-        case PullRequestChanged(action=PullRequestAction.UNKNOWN) | Ping():
-            return []
-        case PullRequestChanged():
-            return [f"{event.repository.id}:{event.number}"]
-        case BaseMoved():
-            with ctx.store.read() as uow:
-                return [
-                    f"{pull.repository_id}:{pull.number}"
-                    for pull in uow.open_pulls(event.repository.id, event.ref)
-                    if pull.verdict is None or is_judged(uow.verdict(pull.verdict))
-                ]
-
-
-def is_judged(verdict: Verdict) -> bool:
-    """Return whether more than the policy that always applies had something to say in this verdict."""
-    return any(result.outcome is not None for result in verdict.results if result.policy != ALWAYS_APPLIES)

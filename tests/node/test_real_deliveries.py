@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 from gatekeeper.domain.events import BaseMoved, Ping, PullRequestAction, PullRequestChanged
 from gatekeeper.github.payloads import parse_object
 from gatekeeper.github.signatures import read_signature, sign, verify_signature
+from gatekeeper.github.tenants import make_keyring
 from gatekeeper.github.webhooks import IGNORED_EVENTS, Ignored, read_event
 from gatekeeper.store import tables
 from gatekeeper.store.engine import make_engine
@@ -37,8 +38,8 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     engine = make_engine(f"sqlite:///{tmp_path}/real.db")
     tables.METADATA.create_all(engine)
     store = Store(engine, lambda _: None)
-    context = SimpleNamespace(store=store, coalesce=timedelta(0), allowed_repositories=frozenset())
-    yield TestClient(create_app(context, WebOptions((SECRET.encode(),), hosts=("testserver",))))
+    context = SimpleNamespace(store=store, coalesce=timedelta(0))
+    yield TestClient(create_app(context, WebOptions(make_keyring((SECRET.encode(),)), hosts=("testserver",))))
     store.close()
 
 

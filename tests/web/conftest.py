@@ -16,11 +16,13 @@ from httpx import Response
 from sqlalchemy import func, select
 
 from gatekeeper.github.signatures import sign
+from gatekeeper.github.tenants import make_keyring
 from gatekeeper.store import tables
 from gatekeeper.store.engine import make_engine
-from gatekeeper.store.unit_of_work import Store
+from gatekeeper.store.unit_of_work import Store, utc_now
 from gatekeeper.web.app import create_app
 from gatekeeper.web.options import WebOptions
+from tests.conftest import TestClock
 
 SECRET = b"a secret that is long enough for a test"
 OLD_SECRET = b"the secret that was in use before this one"
@@ -32,7 +34,6 @@ class Holder:
 
     store: Store
     coalesce: timedelta = timedelta(0)
-    allowed_repositories: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -89,15 +90,25 @@ def make_web(tmp_path: Path) -> Iterator[Callable[..., Web]]:
     made: list[Store] = []
 
     def make(
-        *, coalesce: timedelta = timedelta(0), allowed_repositories: frozenset[str] = frozenset(), **options: Any
+        *,
+        coalesce: timedelta = timedelta(0),
+        webhook_secrets: tuple[bytes, ...] = (SECRET,),
+        scoped_secrets: dict[str, tuple[bytes, ...]] | None = None,
+        allowed_repositories: frozenset[str] = frozenset(),
+        allowed_installations: frozenset[int] = frozenset(),
+        clock: TestClock | None = None,
+        **options: Any,
     ) -> Web:
+        keyring = make_keyring(
+            webhook_secrets, scoped_secrets, repositories=allowed_repositories, installations=allowed_installations
+        )
         engine = make_engine(f"sqlite:///{tmp_path}/web-{len(made)}.db")
         tables.METADATA.create_all(engine)
         notified: list[str] = []
-        store = Store(engine, notified.extend)
+        store = Store(engine, notified.extend, clock.now if clock else utc_now)
         made.append(store)
-        settings = WebOptions(**{"webhook_secrets": (SECRET,), "hosts": ("testserver",), **options})
-        app = create_app(Holder(store, coalesce, allowed_repositories), settings)
+        settings = WebOptions(**{"keyring": keyring, "hosts": ("testserver",), "documentation": True, **options})
+        app = create_app(Holder(store, coalesce), settings)
         return Web(TestClient(app, raise_server_exceptions=False), store, notified)
 
     yield make

@@ -111,12 +111,23 @@ def test_hook_nonascii_signature(web: Any, payload: Payload) -> None:
 
 def test_hook_timing_compares_in_constant_time() -> None:
     tree = ast.parse(Path(signatures.__file__).read_text())
-    verify = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "verify_signature")
-    calls = {ast.unparse(node.func) for node in ast.walk(verify) if isinstance(node, ast.Call)}
-    assert "hmac.compare_digest" in calls
-    assert not [node for node in ast.walk(verify) if isinstance(node, ast.Compare)]
-    leaves = [node for node in ast.walk(verify) if isinstance(node, ast.Break | ast.Return)]
-    assert not leaves, "every secret must be tried, whichever fits"
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    fits, scopes = functions["_fits"], functions["fitting_scopes"]
+    assert "hmac.compare_digest" in {ast.unparse(node.func) for node in ast.walk(fits) if isinstance(node, ast.Call)}
+    for function in (fits, scopes, functions["verify_signature"]):
+        assert not [node for node in ast.walk(function) if isinstance(node, ast.Compare | ast.Break)]
+    tried = [node for node in ast.walk(scopes) if isinstance(node, ast.ListComp)]
+    assert len(tried) == 1, "every secret must be tried, whichever fits: a generator would stop at the first"
+
+
+def test_hook_timing_tries_every_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    real = hmac.compare_digest
+    monkeypatch.setattr(signatures.hmac, "compare_digest", lambda one, two: bool(asked.append(one)) or real(one, two))
+    secrets = {"a/b": (b"1" * 32, b"2" * 32), "a/c": (b"3" * 32,)}
+    claimed = signatures.read_signature([sign(b"1" * 32, b"body").encode()])
+    assert signatures.fitting_scopes(claimed, b"body", secrets) == {"a/b"}
+    assert len(asked) == 3
 
 
 def test_hook_reserialised(web: Any, payload: Payload) -> None:
@@ -346,8 +357,8 @@ def test_only_allowed_repositories_are_taken(make_web: Any, payload: Payload) ->
     web = make_web(allowed_repositories=frozenset({"Demo/vLLM"}))
     assert web.deliver("pull_request", payload()).json()["status"] == "accepted"
     foreign = web.deliver("pull_request", payload(repository={"id": 100, "full_name": "demo/other"}))
-    assert foreign.status_code == 202 and foreign.json()["status"] == "ignored"
-    assert web.count(tables.jobs) == 1
+    assert foreign.status_code == 403 and foreign.json()["error"]["code"] == "HOOK_REPO"
+    assert (web.count(tables.jobs), web.count(tables.deliveries), web.count(tables.repositories)) == (1, 1, 1)
 
 
 def test_a_moved_base_looks_again_at_open_pulls_on_it(web: Any, payload: Payload) -> None:
