@@ -45,11 +45,12 @@ def mode_fault(change: ChangedFile) -> Finding | None:
     mode = change.new_mode
     if mode in (None, FILE) or mode == change.old_mode == EXECUTABLE:
         return None
-    code = {SYMLINK: "ISO_SYMLINK", SUBMODULE: "ISO_SUBMODULE"}.get(mode or "", "ISO_MODE")
-    what = {"ISO_SYMLINK": "a symbolic link", "ISO_SUBMODULE": "a submodule", "ISO_MODE": "a file with another mode"}[
-        code
-    ]
-    return Finding(code=code, message=f"{what} where only plain files may be", expected=f"mode {FILE}", found=f"mode {mode}",
+    code, what, expected = {
+        SYMLINK: ("ISO_SYMLINK", "a symbolic link", f"mode {FILE}"),
+        SUBMODULE: ("ISO_SUBMODULE", "a submodule", f"mode {FILE}"),
+        EXECUTABLE: ("ISO_MODE", "an executable file", f"mode {FILE} (git update-index --chmod=-x {change.path})"),
+    }.get(mode or "", ("ISO_MODE", "a file with another mode", f"mode {FILE}"))
+    return Finding(code=code, message=f"{what} where only plain files may be", expected=expected, found=f"mode {mode}",
                    path=change.path)  # fmt: skip
 
 

@@ -85,18 +85,25 @@ class _Comparing:
         gone = [item.node for item in olds if not item.ours and not self._may_go(item.node, scope)]
         wrong = [(item.node, fault) for item in news if not item.ours and (fault := self.added.fault(item.node, scope))]
         for place, node in enumerate(gone):
-            instead = wrong[place][0] if place < len(wrong) else None
-            message = "a stock statement is changed" if instead else "a stock statement is removed"
-            found = _text(self.new_lines, instead) if instead else "nothing"
-            self.report(instead.lineno if instead else line, message, _text(self.old_lines, node), found)
+            if place < len(wrong):
+                at, expected, found = self._first_difference(node, wrong[place][0])
+                self.report(at, "a stock statement is changed", expected, found)
+            else:
+                self.report(line, "a stock statement is removed", _text(self.old_lines, node), "nothing")
         for node, fault in wrong[len(gone) :]:
             self.report(node.lineno, f"an added statement is not behind the opt-in: {fault}",
                         "inside an `if` on the guard's answer", _text(self.new_lines, node))  # fmt: skip
 
+    def _first_difference(self, old: ast.stmt, new: ast.stmt) -> tuple[int, str, str]:
+        """Return (line in the new file, old line, new line) of the first lines in which two statements differ."""
+        olds, news = _lines(self.old_lines, old), _lines(self.new_lines, new)
+        at = next((at for at, (left, right) in enumerate(zip(olds, news, strict=False)) if left != right), 0)
+        return _first_line(new) + at, olds[at][:160], news[at][:160]
+
     def _may_go(self, node: ast.stmt, scope: Scope) -> bool:
         """Whether a statement of the old file is one of our own earlier additions that nothing uses any more."""
-        if isinstance(node, ast.Pass):
-            return True
+        if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            return True  # docstrings are compared by themselves
         ours = False
         if isinstance(node, ast.Import | ast.ImportFrom):
             ours = self.stock.fault(node, scope) is None
@@ -119,15 +126,15 @@ class _Comparing:
                 self.bodies(left.body, right.body, inner, end)
 
     def docstring(self, old: ast.AST, new: ast.AST) -> None:
-        """Report a text that was put where it becomes the docstring: programs print these, and some decide by them."""
-        if not isinstance(new, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        """Report a docstring that is not as it was: programs print these, and some decide by them."""
+        documented = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        if not isinstance(new, documented) or not isinstance(old, documented):
             return
-        assert isinstance(old, type(new))
-        if ast.get_docstring(new, clean=False) is None:
-            return
-        first = new.body[0]
-        if ast.dump(first) not in map(ast.dump, old.body[:1]):
-            self.report(first.lineno, "stock code gets another docstring", "a comment", _text(self.new_lines, first))
+        before, after = ast.get_docstring(old, clean=False), ast.get_docstring(new, clean=False)
+        if before != after:
+            line = new.body[0].lineno if after is not None else getattr(new, "lineno", 1)
+            shown = [repr(text)[:160] if text is not None else "no docstring" for text in (before, after)]
+            self.report(line, "stock code gets another docstring", *shown)
 
 
 def judge_hook(
@@ -163,7 +170,7 @@ def _compared(
     stock = names_of(before, path, guard, elsewhere=elsewhere)
     names = names_of(after, path, guard, stock=stock, stock_words=known, elsewhere=elsewhere)
     comparing = _Comparing(
-        data[0].decode().split("\n"), data[1].decode().split("\n"),
+        _split(data[0]), _split(data[1]),
         Additions(path, package, stock, {}, frozenset(), all_bound(before)),
         Additions(path, package, names, stock.imports, known, bound, elsewhere),
         new_words=known_names(after), bound_now=bound,
@@ -231,6 +238,19 @@ def _heading(node: ast.stmt) -> str:
             else:
                 parts.append(ast.dump(each) if isinstance(each, ast.AST) else f"{name}={each!r}")
     return " ".join(parts)
+
+
+def _split(data: bytes) -> list[str]:
+    return data.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def _lines(lines: list[str], node: ast.stmt) -> list[str]:
+    return [line.strip() for line in lines[_first_line(node) - 1 : node.end_lineno]] or [""]
 
 
 def _text(lines: list[str], node: ast.AST | None) -> str:

@@ -32,7 +32,7 @@ def hook_findings(
         hooks = [change for change in comparison.changes if review.is_edited_hook(change)]
         yield from review.budget(hooks, track.model.hook_budget)
         for change in hooks:
-            yield from review.hook(change)
+            yield from review.once(change)
 
 
 class _Review:
@@ -48,6 +48,8 @@ class _Review:
         self._words = StockWords(subject.base, subject.configuration, track, zones)
         self._after = subject.merged or subject.head
         self._named = self._named_guard()
+        self._sizes: dict[ChangedFile, int] = {}
+        self._seen: set[ChangedFile] = set()
 
     def _named_guard(self) -> Guard | None:
         manifest, _ = manifests.load(self._after, posixpath.join(self._directory, manifests.MANIFEST_NAME))
@@ -75,15 +77,23 @@ class _Review:
 
     def budget(self, hooks: list[ChangedFile], budget: int) -> Iterator[Finding]:
         """Yield a finding if the hook files together grow by more than the configuration allows."""
-        added = {change.path: added_lines(self._old(change), self._new(change)) for change in hooks}
+        for change in hooks:
+            if change not in self._sizes:
+                self._sizes[change] = added_lines(self._old(change), self._new(change))
+        added = {change.path: self._sizes[change] for change in hooks}
         if sum(added.values()) > budget:
             most = max(added, key=lambda path: added[path])
             yield Finding(code="ISO_HOOK_BUDGET", message="too many lines are added to hook files", path=most,
                           expected=f"at most {budget} added lines over all hook files",
                           found=f"{sum(added.values())} in {len(hooks)} file(s)")  # fmt: skip
 
-    def hook(self, change: ChangedFile) -> Iterator[Finding]:
-        """Yield what stands in one hook file without the opt-in."""
+    def once(self, change: ChangedFile) -> Iterator[Finding]:
+        """Yield what stands in one hook file without the opt-in, unless another comparison holds the same change."""
+        if change not in self._seen:
+            self._seen.add(change)
+            yield from self._hook(change)
+
+    def _hook(self, change: ChangedFile) -> Iterator[Finding]:
         owners, new = self._owners.of(change.path), self._new(change)
         if not change.path.endswith(".py"):
             yield Finding(code="ISO_HOOK_UNGUARDED", message="only Python hook files can be checked for the opt-in",

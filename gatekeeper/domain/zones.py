@@ -6,9 +6,11 @@ A pull request is on the fast track if it touches a specialised directory that t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from gatekeeper.domain.globs import GlobSet, components, covers, matched_directory
 from gatekeeper.domain.policy import PolicyInput
@@ -38,7 +40,7 @@ class FastTrack:
     """The specialised directory that is judged; None if only a manifest outside every listed root, or a directory that is spelled
     like a listed one but for letter case, was touched: then nothing is open."""
     others: tuple[str, ...]
-    """Further specialised directories that the change touches: one pull request may touch one."""
+    """Further specialised directories that the change touches, in fewer entries each: one pull request may touch one."""
     root: str | None
     """Directory of the model and vendor that ``directory`` belongs to."""
     model: ModelRules | None
@@ -80,18 +82,20 @@ def fast_track(subject: PolicyInput) -> FastTrack | None:
 def find(configuration: RepositoryConfiguration, changes: Iterable[ChangedFile]) -> FastTrack | None:
     """As :func:`fast_track`, from a sound configuration and changed entries."""
     exact: dict[str, tuple[str, ModelRules]] = {}
+    touched: Counter[str] = Counter()
     odd = False
     for change in changes:
         found = specialised_directory(configuration, change)
         if found:
             exact.setdefault(found[0], found[1:])
+            touched[found[0]] += 1
         elif components(change.path)[-1].casefold() == MANIFEST_NAME:
             odd = True
         else:
             odd = odd or specialised_directory(configuration, change, fold=True) is not None
     if not exact:
         return FastTrack(directory=None, others=(), root=None, model=None) if odd else None
-    directory, *others = sorted(exact)
+    directory, *others = sorted(exact, key=lambda each: (-touched[each], each))
     root, model = exact[directory]
     return FastTrack(directory=directory, others=tuple(others), root=root, model=model)
 
@@ -100,6 +104,8 @@ def specialised_directory(
     configuration: RepositoryConfiguration, change: ChangedFile, *, fold: bool = False
 ) -> tuple[str, str, ModelRules] | None:
     """Return (specialised directory, model root, rules) that a changed entry lies in, or None. The first table that fits wins.
+
+    A directory that a refusal or a reference covers as a whole is an ordinary one, whatever ``free`` says of it.
 
     With ``fold`` names are compared without regard to letter case, and everything is spelled so.
     """
@@ -112,9 +118,16 @@ def specialised_directory(
                 continue
             if directory == path and not _replaces_directory(change):
                 continue
+            if _closed((*configuration.refuse, *configuration.references), fold).first(directory):
+                continue
             depth = len(components(model.root))
             return directory, "/".join(components(directory)[:depth]), model
     return None
+
+
+@lru_cache(maxsize=64)
+def _closed(patterns: tuple[str, ...], fold: bool) -> GlobSet:
+    return GlobSet(pattern.casefold() if fold else pattern for pattern in patterns)
 
 
 def _replaces_directory(change: ChangedFile) -> bool:

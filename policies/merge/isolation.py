@@ -177,17 +177,20 @@ class _Isolation:
 
     def _importers(self, directory: str) -> Iterator[Finding]:
         tree = self.subject.merged or self.subject.head
-        before = importers(self.subject.base, directory)
-        for path, line in importers(tree, directory).items():
-            if self.zones.zone(path) in (Zone.HOOK, Zone.TESTS):
-                continue
-            known = path in before
-            yield Finding(
-                code="ISO_FOREIGN_IMPORT", message="a file outside the hooks imports the specialised directory", path=path,
-                line=line, expected="imports from hook files and tests only",
-                found="an import that was there before" if known else "a new import",
-                effect=Effect.NOTE if known else Effect.HOLD, waivable_by=() if known else self.owners.of(path),
-            )  # fmt: skip
+        found = {path: line for path, line in importers(tree, directory).items()
+                 if self.zones.zone(path) not in (Zone.HOOK, Zone.TESTS)}  # fmt: skip
+        before = sorted(found.keys() & importers(self.subject.base, directory).keys())
+        message, expected = (
+            "a file outside the hooks imports the specialised directory",
+            "imports from hooks and tests only",
+        )
+        for path in sorted(found.keys() - set(before)):
+            yield Finding(code="ISO_FOREIGN_IMPORT", message=message, expected=expected, found="a new import", path=path,
+                          line=found[path], effect=Effect.HOLD, waivable_by=self.owners.of(path))  # fmt: skip
+        if before:
+            yield Finding(code="ISO_FOREIGN_IMPORT", message=message, expected=expected, path=before[0],
+                          line=found[before[0]], effect=Effect.NOTE,
+                          found=f"{len(before)} file(s) that did so before: {', '.join(before[:5])}")  # fmt: skip
 
 
 POLICY = Policy(

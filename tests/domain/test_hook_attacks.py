@@ -216,3 +216,23 @@ def test_a_body_too_long_to_be_compared_is_a_fault() -> None:
     old = "".join(f"a{number} = {number % 7}\n" for number in range(1100))
     new = "".join(f"a{number} = {number % 5}\n" for number in range(1100, 0, -1))
     assert judge([(old, new)], old=old)[0].startswith("too many statements differ")
+
+
+def shown(old: str, new: str) -> list[tuple[int, str, str, str]]:
+    faults = judge_hook(old.encode(), new.encode(), "m/x/model.py", GUARD, PACKAGE)
+    return [(fault.line, fault.message, fault.expected, fault.found) for fault in faults]
+
+
+def test_the_first_line_that_differs_is_shown() -> None:
+    old = "y = run(\n    x,\n    1,\n)\n"
+    assert shown(old, old.replace("1", "2")) == [(3, "a stock statement is changed", "1,", "2,")]
+    old = "@wrap\ndef f():\n    return 1\n"
+    assert shown(old, old.replace("wrap", "trap")) == [(1, "a stock statement is changed", "@wrap", "@trap")]
+
+
+@pytest.mark.parametrize(("body", "found"), [("'b'", "'b'"), ("pass", "no docstring")])
+def test_a_docstring_that_changes_is_one_fault(body: str, found: str) -> None:
+    line = 2 if body == "'b'" else 1
+    message = "stock code gets another docstring"
+    assert shown("def f():\n    'a'\n", f"def f():\n    {body}\n") == [(line, message, "'a'", found)]
+    assert shown("'a'\nx = 1\n", "'a'\n'c'\nx = 1\n") == []

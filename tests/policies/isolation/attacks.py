@@ -174,3 +174,22 @@ def _(git: GitBuilder, base: str, trick: bool) -> Built:
     main = git.commit({".github/gatekeeper.toml": CONFIGURATION}, parent=old, branch="main")
     more: Change = {"kernels2/cand/k.py": "k = 1\n"} if trick else {}
     return main, git.commit({**INSIDE, **more}, parent=old)
+
+
+# -- which directory a change is about ---------------------------------------------------------------------------------
+_CLOSED = CONFIGURATION.replace(
+    'refuse = ["core"]', 'refuse = ["core", "kernels/spec_common", "kernels/cand/secret.py"]'
+)
+
+
+@row("zone-refused directory below a free pattern", "ISO_PATH_OUTSIDE", "kernels/spec_common/x.py")
+def _(git: GitBuilder, base: str, trick: bool) -> Built:
+    """An ordinary change of an ordinary directory passes; next to a specialised one it is refused, and no second tree."""
+    before = git.commit({".github/gatekeeper.toml": _CLOSED, "kernels/spec_common/x.py": "x = 1\n"}, parent=base)
+    return before, git.commit({"kernels/spec_common/x.py": "x = 2\n", **(INSIDE if trick else {})}, parent=before)
+
+
+@row("zone-refused file in a free directory", "ISO_PATH_OUTSIDE", "kernels/cand/secret.py")
+def _(git: GitBuilder, base: str, trick: bool) -> Built:
+    before = git.commit({".github/gatekeeper.toml": _CLOSED}, parent=base)
+    return before, git.commit({"kernels/cand/secret.py": "s = 1\n"} if trick else INSIDE, parent=before)
