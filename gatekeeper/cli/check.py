@@ -3,55 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gatekeeper import engine
 from gatekeeper.catalog import load_catalog
+from gatekeeper.cli.check_text import plain_lines, show
+from gatekeeper.cli.checked import Checked, as_document
 from gatekeeper.domain.errors import ConfigurationError
-from gatekeeper.domain.policy import Effect, Finding, Outcome, PolicyInput, PolicyResult, Severity, worst
-from gatekeeper.domain.repository import CONFIGURATION_PATH, parse, read
-from gatekeeper.domain.snapshot import Author, PullFacts, Snapshot
+from gatekeeper.domain.policy import Outcome, PolicyInput
+from gatekeeper.domain.repository import CONFIGURATION_PATH, RepositoryConfiguration, parse, read
+from gatekeeper.domain.snapshot import Author, PullFacts
+from gatekeeper.domain.source import SourceTree
 from gatekeeper.git.local import LocalRepository
 from gatekeeper.git.snapshots import build
 
+__all__ = ["EXIT_STATUS", "Checked", "as_document", "check", "open_named_book", "plain_lines", "run_check", "show"]
+
 EXIT_STATUS = {Outcome.PASSED: 0, Outcome.FAILED: 1, Outcome.PENDING: 2, Outcome.ERROR: 3}
-_STYLE = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.PENDING: "yellow", Outcome.ERROR: "bold magenta"}
-_MARK = {Effect.FAIL: "fails", Effect.HOLD: "waits for a person", Effect.NOTE: "note"}
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What the static policies said, and which policies could not be asked."""
-
-    snapshot: Snapshot
-    results: tuple[PolicyResult, ...]
-    not_checked: tuple[str, ...]
-
-    @property
-    def outcome(self) -> Outcome:
-        """The worst outcome of the blocking policies. Requirements of evidence do not count here, findings do."""
-        outcomes = [shown for result in self.results if (shown := shown_outcome(result)) and _blocks(result)]
-        return worst(outcomes)
-
-
-def _blocks(result: PolicyResult) -> bool:
-    return result.severity is Severity.BLOCKING
-
-
-def shown_outcome(result: PolicyResult) -> Outcome | None:
-    """Return the result's outcome as far as it can be known before a push: a mere need of evidence holds nothing up."""
-    if result.outcome is Outcome.PENDING and not any(finding.effect is Effect.HOLD for finding in result.findings):
-        return Outcome.PASSED
-    return result.outcome
 
 
 @click.command()
@@ -96,8 +68,7 @@ def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None)
     base_sha, head_sha = local.resolve(base), local.resolve(head)
     repository = local.repository
     base_files = repository.tree(repository.commit_tree(base_sha))
-    configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(base_files)
-    configuration.demand_sound()
+    configuration = _configuration(base_files, policy_file)
     book = open_named_book(configuration.policy_set)
     facts = PullFacts(number=0, author=Author(id=0, login="local", trusted=True), base_ref=base[:255])
     snapshot = build(
@@ -121,7 +92,20 @@ def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None)
         now=datetime.now(UTC),
     )
     results = engine.run(book, subject, static_only=True)
-    return Checked(snapshot, results, tuple(policy.id for policy in engine.not_checked(book)))
+    not_checked = tuple(policy.id for policy in engine.not_checked(book))
+    return Checked(snapshot, results, not_checked, remedies(book))
+
+
+def _configuration(base_files: SourceTree, policy_file: Path | None) -> RepositoryConfiguration:
+    if policy_file is not None:
+        return parse(policy_file.read_bytes(), str(policy_file))
+    configuration = read(base_files)
+    try:
+        configuration.demand_sound()
+    except ConfigurationError as error:
+        tried = f"{error.expected}; or another one by --policy FILE"
+        raise ConfigurationError(error.message, code=error.code, expected=tried, found=error.found) from error
+    return configuration
 
 
 def open_named_book(name: str) -> engine.PolicyBook:
@@ -141,98 +125,7 @@ def open_named_book(name: str) -> engine.PolicyBook:
     return books[name]
 
 
-def as_document(checked: Checked) -> dict[str, Any]:
-    """Return the JSON document of ``--json``."""
-    key = checked.snapshot.key
-    return {
-        "outcome": checked.outcome.value,
-        "base": key.base_sha,
-        "head": key.head_sha,
-        "merge_tree": key.merge_tree,
-        "policy_set": key.policy_set,
-        "findings": [_finding(finding) for result in checked.results for finding in result.findings],
-        "policies": [
-            {
-                "policy": result.policy,
-                "check": result.check.value,
-                "severity": result.severity.value,
-                "outcome": shown.value if (shown := shown_outcome(result)) else None,
-                "summary": result.summary,
-            }
-            for result in checked.results
-        ],
-        "not_checked": list(checked.not_checked),
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return finding.model_dump(
-        mode="json",
-        include={"policy", "code", "severity", "path", "line", "expected", "found", "message", "effect", "waivable_by"},
-    )
-
-
-def show(checked: Checked, console: Console) -> None:
-    """Print the results for people: coloured tables on a terminal, plain lines otherwise."""
-    if console.is_terminal:
-        _show_tables(checked, console)
-    else:
-        for line in plain_lines(checked):
-            click.echo(line)
-
-
-def plain_lines(checked: Checked) -> Sequence[str]:
-    """Return the results as lines of printable ASCII apart from what policies say."""
-    lines = []
-    for result in checked.results:
-        shown = shown_outcome(result)
-        lines.append(f"{shown.value if shown else 'nothing to judge'}: {result.policy}: {result.summary}")
-        lines.extend(f"  {_line(finding)}" for finding in result.findings)
-    lines.extend(f"not checked here: {name}: needs evidence" for name in checked.not_checked)
-    lines.append(f"outcome: {checked.outcome.value}")
-    return [_printable(line) for line in lines]
-
-
-def _line(finding: Finding) -> str:
-    place = f" {_place(finding)}" if finding.path else ""
-    detail = f" (expected {finding.expected}; found {finding.found})" if finding.expected or finding.found else ""
-    return f"{finding.code}{place}: {finding.message}{detail} [{_MARK[finding.effect]}]"
-
-
-def _place(finding: Finding) -> str:
-    return f"{finding.path}:{finding.line}" if finding.line else finding.path or ""
-
-
-def _printable(text: str) -> str:
-    """A terminal must not obey what a pull request wrote: control characters are spelt out."""
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
-
-
-def _show_tables(checked: Checked, console: Console) -> None:
-    table = Table(box=None, header_style="bold")
-    for column in ("check", "policy", "outcome", "what it says"):
-        table.add_column(column, overflow="fold")
-    for result in checked.results:
-        shown = shown_outcome(result)
-        outcome = Text(shown.value, style=_STYLE[shown]) if shown else Text("nothing to judge", style="dim")
-        table.add_row(result.check.value, result.policy, outcome, Text(_printable(result.summary)))
-    for name in checked.not_checked:
-        table.add_row("", name, Text("not checked here", style="dim"), Text("needs evidence", style="dim"))
-    console.print(table)
-    findings = [finding for result in checked.results for finding in result.findings]
-    if findings:
-        detail = Table(box=None, header_style="bold")
-        for column in ("code", "where", "message", "expected", "found", "effect"):
-            detail.add_column(column, overflow="fold")
-        for finding in findings:
-            cells = (
-                finding.code,
-                _place(finding),
-                finding.message,
-                finding.expected,
-                finding.found,
-                _MARK[finding.effect],
-            )
-            detail.add_row(*(Text(_printable(cell)) for cell in cells))
-        console.print(detail)
-    console.print(Text(f"outcome: {checked.outcome.value}", style=_STYLE[checked.outcome]))
+def remedies(book: engine.PolicyBook) -> dict[str, str]:
+    """Return what each policy's text says under "How to fix", as one line, by policy id."""
+    told = {item.policy.id: item.explanation.partition("How to fix:")[2] for item in book.installed}
+    return {name: " ".join(text.split()).replace("``", "`") for name, text in told.items()}

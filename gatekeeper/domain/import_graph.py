@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from gatekeeper.domain.globs import matched_directory
@@ -27,7 +27,7 @@ def importers(tree: SourceTree, directory: str) -> dict[str, int]:
     """Return the paths of Python files outside ``directory`` that import from it, with the line of the first such import."""
     package = package_of(directory)
     found: dict[str, int] = {}
-    for path in tree.grep(posixpath.basename(directory).encode()):
+    for path in tree.grep(posixpath.basename(directory).encode(), whole_word=True):
         if path.startswith(directory + "/"):
             continue
         lines = [line for target, line in imports_of(tree.read(path), path) if within(target, package)]
@@ -44,7 +44,7 @@ def imports_of(source: bytes, path: str) -> tuple[tuple[str, int], ...]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            nodes = list(ast.walk(parse_python(source)))
+            nodes = list(_statements(parse_python(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     found: list[tuple[str, int]] = []
@@ -54,6 +54,18 @@ def imports_of(source: bytes, path: str) -> tuple[tuple[str, int], ...]:
         elif isinstance(node, ast.ImportFrom):
             found.extend((target, node.lineno) for _, target in import_targets(node, path))
     return tuple(found)
+
+
+def _statements(module: ast.Module) -> Iterator[ast.AST]:
+    """Yield every statement at every depth. Expressions, nine tenths of a tree, hold none: a lambda's body is an expression."""
+    pending: list[ast.AST] = [module]
+    while pending:
+        node = pending.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            below = getattr(node, name, None)
+            if isinstance(below, list):
+                pending.extend(below)
 
 
 def foreign(

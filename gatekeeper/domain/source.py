@@ -51,6 +51,9 @@ class SourceTree(Protocol):
         """
         ...
 
-    def grep(self, needle: bytes, suffix: str = ".py") -> tuple[str, ...]:
-        """Return the paths of blobs that end in ``suffix`` and hold ``needle``, sorted. A byte search, no pattern."""
+    def grep(self, needle: bytes, suffix: str = ".py", *, whole_word: bool = False) -> tuple[str, ...]:
+        """Return the paths of blobs that end in ``suffix`` and hold ``needle``, sorted. A byte search, no pattern.
+
+        With ``whole_word`` the needle counts only where no ASCII letter, digit or underscore stands next to it.
+        """
         ...

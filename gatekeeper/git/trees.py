@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gatekeeper.domain.documents import raw_path, shown_path
@@ -22,7 +23,7 @@ class TreeStore:
     def __init__(self, reader: ObjectReader) -> None:
         self.reader = reader
         self._trees: dict[str, RawTree] = {}
-        self._holds: dict[tuple[bytes, str], bool] = {}
+        self._holds: dict[tuple[bytes, bool, str], bool] = {}
 
     def tree(self, id: str) -> RawTree:
         """Return the parsed tree object ``id``.
@@ -38,15 +39,21 @@ class TreeStore:
             self._trees[id] = known
         return known
 
-    def holding(self, blobs: list[str], needle: bytes) -> set[str]:
+    def holding(self, blobs: list[str], needle: bytes, *, whole_word: bool = False) -> set[str]:
         """Return those of the given blobs that hold ``needle``. Each blob is searched once for each needle, then remembered."""
-        unknown = [blob for blob in dict.fromkeys(blobs) if (needle, blob) not in self._holds]
+        found = _whole_word(needle).search if whole_word else None
+        unknown = [blob for blob in dict.fromkeys(blobs) if (needle, whole_word, blob) not in self._holds]
         if len(self._holds) + len(unknown) > 2_000_000:
             self._holds.clear()
             unknown = list(dict.fromkeys(blobs))
         for blob, data in self.reader.read_many(unknown, "blob"):
-            self._holds[needle, blob] = needle in data
-        return {blob for blob in blobs if self._holds[needle, blob]}
+            self._holds[needle, whole_word, blob] = needle in data and (found is None or found(data) is not None)
+        return {blob for blob in blobs if self._holds[needle, whole_word, blob]}
+
+
+def _whole_word(needle: bytes) -> re.Pattern[bytes]:
+    """Return a search for ``needle`` between characters that cannot belong to the same ASCII word."""
+    return re.compile(rb"(?<![A-Za-z0-9_])" + re.escape(needle) + rb"(?![A-Za-z0-9_])")
 
 
 class GitTree:
@@ -132,15 +139,18 @@ class GitTree:
         """
         return self._store.reader.read(blob, "blob")
 
-    def grep(self, needle: bytes, suffix: str = ".py") -> tuple[str, ...]:
-        """Return the paths of regular files that end in ``suffix`` and hold ``needle``, sorted. A byte search, no pattern."""
+    def grep(self, needle: bytes, suffix: str = ".py", *, whole_word: bool = False) -> tuple[str, ...]:
+        """Return the paths of regular files that end in ``suffix`` and hold ``needle``, sorted. A byte search, no pattern.
+
+        With ``whole_word`` the needle counts only where no ASCII letter, digit or underscore stands next to it.
+        """
         ending = suffix.encode()
         files = [
             (path, entry.id)
             for path, entry in self.walk_raw()
             if entry.mode & 0o170000 == 0o100000 and path.endswith(ending)
         ]
-        holding = self._store.holding([blob for _, blob in files], needle)
+        holding = self._store.holding([blob for _, blob in files], needle, whole_word=whole_word)
         return tuple(sorted(shown_path(path) for path, blob in files if blob in holding))
 
     def defects(self) -> Iterator[tuple[bytes, str, str]]:
