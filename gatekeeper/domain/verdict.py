@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from gatekeeper.domain.documents import Digest, Document, Value
 from gatekeeper.domain.policy import Check, Outcome, PolicyResult, Severity, worst
+from gatekeeper.domain.precedence import with_reasons
 
 
 class CheckResult(Value):
@@ -51,11 +52,12 @@ def decide(
     now: datetime,
     mode: str = "block",
 ) -> Verdict:
-    """Combine policy results into a verdict.
+    """Combine policy results into a verdict; a race that may not start yet is said to wait, and for what.
 
     A check whose blocking policies are all not applicable passes and says so, but only if some blocking policy of the whole
     set was applicable; a set in which nothing applied is ``error``, because then nothing was decided.
     """
+    results = with_reasons(results)
     blocking = [result for result in results if result.severity is Severity.BLOCKING]
     applied = [result.outcome for result in blocking if result.outcome is not None]
     checks = tuple(_check(check, blocking, anything_applied=bool(applied)) for check in Check)

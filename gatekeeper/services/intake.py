@@ -3,7 +3,7 @@
 1. Ask the forge what the pull request is now; the webhook's payload was only a hint.
 2. Fetch its head and its base into the bare mirror, by full object ids, checked on the way in.
 3. Read the repository's configuration from the base branch and choose the policy set that it names.
-4. Compare the trees, store the snapshot as the current one, stop what was asked for an older head, ask for an evaluation.
+4. Compare the trees, store the snapshot as the current one, ask for an evaluation, which stops what nobody needs any more.
 
 What git refuses ends in a snapshot too, one that says why: a pull request is never left without an answer.
 """
@@ -62,7 +62,6 @@ def run(ctx: Context, claim: Claim) -> None:
     mirror = ctx.mirrors.open(where)
     snapshot, rules = _look(ctx, mirror, where, facts, seen)
     with ctx.store.begin() as uow:
-        _supersede(uow, snapshot)
         uow.put_document(CONFIGURATION, rules)
         digest = uow.put_snapshot(snapshot, seen=seen)
         uow.enqueue(JobKind.EVALUATE, digest, delivery_id=claim.delivery_id)
@@ -140,27 +139,6 @@ def _is_awaited(uow: UnitOfWork, snapshot: Snapshot, seen: Pull | None) -> bool:
     if seen is None or not seen.open or seen.head_sha == snapshot.key.head_sha:
         return False
     return not uow.head_was_seen(snapshot.key.repository_id, seen.head_sha)
-
-
-def _supersede(uow: UnitOfWork, snapshot: Snapshot) -> None:
-    """Drop queued races and probes that only an older snapshot of this pull request asked for."""
-    key = snapshot.key
-    older = uow.latest_snapshot(key.repository_id, key.number)
-    if older is None or older[1].key == key:
-        return
-    verdict = uow.latest_verdict(older[0])
-    for result in verdict[1].results if verdict else ():
-        for requirement in result.requirements:
-            if requirement.kind not in ("race", "probe"):
-                continue
-            others = set(uow.snapshots_with_tree(_tree_of(requirement.request))) - {older[0]}
-            if not others:
-                uow.cancel(JobKind(requirement.kind), requirement.request.digest())
-
-
-def _tree_of(request: object) -> str:
-    source = getattr(request, "candidate", None) or getattr(request, "source", None)
-    return str(getattr(source, "tree", ""))
 
 
 def _without_policy_set(named: str, installed: list[str]) -> repository.RepositoryConfiguration:

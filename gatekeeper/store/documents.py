@@ -60,6 +60,18 @@ class DocumentReads:
         ).first()
         return None if row is None else (row.digest, _parse(row.digest, row.body, Snapshot))
 
+    def snapshots_of_pull(self, repository_id: int, number: int, limit: int) -> list[str]:
+        """Return the digests of a pull request's snapshots, newest first."""
+        table = tables.snapshots
+        return list(
+            self.connection.scalars(
+                select(table.c.digest)
+                .where(table.c.repository_id == repository_id, table.c.number == number)
+                .order_by(table.c.stored_at.desc(), table.c.digest)
+                .limit(limit)
+            )
+        )
+
     def snapshots_with_tree(self, tree: str, *, open_only: bool = False) -> list[str]:
         """Return the digests of current snapshots that this tree belongs to, sorted.
 
