@@ -17,6 +17,7 @@ CONFIGURATION_PATH = ".github/gatekeeper.toml"
 MANIFEST_NAME = "fast_track.toml"
 _LARGEST = 256 * 1024
 _DIRECTORY = "a directory below the repository root, such as 'vllm/models/kimi_k3/nvidia'"
+_OPENS_THE_GATE = "CONFIG_ALLOWED_DIR: "
 
 
 def _pattern(text: str) -> str:
@@ -31,9 +32,9 @@ def _directory(text: str) -> str:
     if fault is None and "**" in components(text):
         fault = "'**', which would leave the depth open"
     if fault is None and all(set(part) <= {"*", "?"} for part in components(text.rstrip("/"))):
-        fault = "no literal name at all: it would take in every directory"
+        fault = "no literal name at all, so that every directory would be taken in; below a name it may stand: 'ops/*'"
     if fault:
-        raise ValueError(f"CONFIG_ALLOWED_DIR: expected {_DIRECTORY}; found {text!r}: {fault}")
+        raise ValueError(f"{_OPENS_THE_GATE}{fault}")
     return text.rstrip("/")
 
 
@@ -160,7 +161,7 @@ def _validated(table: dict[str, Any], text: str, source: str) -> RepositoryConfi
 def _first_fault(error: ValidationError, text: str, source: str) -> ConfigurationError:
     details = error.errors(include_url=False)
     # The allowed directory first: it is the fault that would open the gate.
-    detail = next((each for each in details if "CONFIG_ALLOWED_DIR" in each["msg"]), details[0])
+    detail = next((each for each in details if _OPENS_THE_GATE in each["msg"]), details[0])
     location = tuple(part for part in detail["loc"] if isinstance(part, str))
     key = "schema" if location[-1:] == ("schema_version",) else (location[-1] if location else "")
     line = _line_of(text, key)
@@ -169,9 +170,10 @@ def _first_fault(error: ValidationError, text: str, source: str) -> Configuratio
     where = ".".join(str(part) for part in detail["loc"]).replace("schema_version", "schema") or "the file"
     message = detail["msg"].removeprefix("Value error, ")
     directory = "root" in location or "free" in location or "tests" in location
-    if "CONFIG_ALLOWED_DIR" in message or directory:
+    if _OPENS_THE_GATE in message or directory:
+        fault = message.removeprefix(_OPENS_THE_GATE)
         return ConfigurationError(
-            f"{source}{line}: {where}: this directory would open the gate",
+            f"{source}{line}: {where}: a directory that would open the gate: {fault}",
             code="CONFIG_ALLOWED_DIR", expected=_DIRECTORY, found=_found(detail),
         )  # fmt: skip
     return ConfigurationError(
