@@ -119,13 +119,22 @@ def blocks(
     return tuple(found)
 
 
-def error(*, rms: float = 0.01, median: float = 0.01, gain: float = 0.001, kind: Any = "output") -> ErrorRecord:
+def error(
+    *,
+    rms: float = 0.01,
+    median: float = 0.01,
+    gain: float = 0.001,
+    kind: Any = "output",
+    check: str = "chain",
+    sequences: int = 10**8,
+) -> ErrorRecord:
+    """Figures over so many sequences that chance has no part in their limits, unless told otherwise."""
     base = ErrorFigures(rms=0.01, median_row=0.01, largest=0.03, gain=0.001)
     limits = ErrorLimits(rms=0.015, median_row=0.0115, gain=0.002)
     floors = ErrorLimits(rms=1e-6, median_row=1e-6, gain=1e-6)
     mine = ErrorFigures(rms=rms, median_row=median, largest=0.03, gain=gain)
-    return ErrorRecord(tensor="out", kind=kind, check="chain", steps=64, rows=8, candidate=mine, baseline=base,
-                       floors=floors, limits=limits)  # fmt: skip
+    return ErrorRecord(tensor="out", kind=kind, check=check, steps=64, rows=8, sequences=sequences,
+                       candidate=mine, baseline=base, floors=floors, limits=limits)  # fmt: skip
 
 
 def record(rows: int = 8, *, timed: tuple[Block, ...] | None = None, **changes: Any) -> ConfigurationRecord:
@@ -139,7 +148,7 @@ def record(rows: int = 8, *, timed: tuple[Block, ...] | None = None, **changes: 
         "bytes_needed": 1000,
         "baseline": arm,
         "candidate": arm,
-        "errors": (error(),),
+        "errors": (error(), error(check="timed")),
         "self_proofs": proofs,
         "blocks": blocks(20, 0.2, 0.005) if timed is None else timed,
         "control": blocks(2, 0.0, 0.002, seed=7),

@@ -26,9 +26,10 @@ class Errors:
     power: float = 0.0
     """Sum of <ref, ref>."""
     steps: int = 0
+    sequences: int = 0
 
-    def add(self, found: Tensor, wanted: Tensor, steps: int) -> None:
-        """Take in rows: both [..., width], compared along the last axis."""
+    def add(self, found: Tensor, wanted: Tensor, steps: int, sequences: int) -> None:
+        """Take in rows: both [..., width], compared along the last axis. They come from so many steps and sequences."""
         reference = wanted.reshape(-1, wanted.shape[-1]).double()
         error = found.reshape(-1, found.shape[-1]).double() - reference
         norms = reference.norm(dim=-1)
@@ -38,6 +39,7 @@ class Errors:
         self.along += float((error * reference).sum())
         self.power += float((reference * reference).sum())
         self.steps += steps
+        self.sequences += sequences
 
     def figures(self) -> ErrorFigures:
         """Return the figures over everything taken in.

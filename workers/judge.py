@@ -27,11 +27,12 @@ from workers.loop.runs import Snapshot
 from workers.models import Model
 
 FLOORS = {
-    "output": ErrorLimits(rms=4e-3, median_row=3e-3, gain=6e-4),
-    "state": ErrorLimits(rms=6e-3, median_row=6e-3, gain=6e-4),
+    "output": ErrorLimits(rms=4e-3, median_row=3e-3, gain=3e-4),
+    "state": ErrorLimits(rms=6e-3, median_row=6e-3, gain=3e-4),
 }
 """Least limits: one or two roundings of bf16 (2**-9), which every path has, whatever the dtype of a state that it feeds.
-The gain's is three times the largest that honest pairs showed (2.0e-4); a log decay that is 1 % too strong showed 9.6e-4 and more."""
+The gain's is five times the systematic one that honest arms showed (5.6e-5, ``benchmarks/honest_errors.py``); a log decay that
+is 1 % too strong showed 9.6e-4 and more."""
 ROUTING_FLOOR = Shortfall(mean=1e-4, largest=2e-2)
 """Scores differ by bf16 rounding of their inputs: a swap among scores closer than this is a tie."""
 PLANTED_ELEMENT = 16.0
@@ -121,7 +122,7 @@ class Judge:
         if wanted.numel() and bool(torch.isfinite(wanted).all()):
             kind = self._kind(name)
             pair = self._errors.setdefault((check, regime, name), {arm: Errors(kind) for arm in Arm})
-            pair[shot.arm].add(found, wanted, steps)
+            pair[shot.arm].add(found, wanted, steps, self._shape.requests)
 
     def _kind(self, name: str) -> Literal["output", "state"]:
         return "output" if self._specs[name].role is Role.OUTPUT else "state"
@@ -144,12 +145,19 @@ class Judge:
             self.proofs.append(SelfProof(name=name, refused=self._refuses(honest, figures), figure=figures.largest))
 
     def _refuses(self, honest: ErrorFigures, found: ErrorFigures) -> bool:
-        record = self._record(("proof", "normal", OUT), honest, found, steps=1, rows=1)
+        record = self._record(("proof", "normal", OUT), honest, found, steps=1, rows=1, sequences=self._shape.requests)
         limits = record.limits
         return found.rms > limits.rms or found.median_row > limits.median_row or abs(found.gain) > limits.gain
 
     def _record(
-        self, key: tuple[str, str, str], baseline: ErrorFigures, candidate: ErrorFigures, *, steps: int, rows: int
+        self,
+        key: tuple[str, str, str],
+        baseline: ErrorFigures,
+        candidate: ErrorFigures,
+        *,
+        steps: int,
+        rows: int,
+        sequences: int,
     ) -> ErrorRecord:
         check, regime, name = key
         kind = self._kind(name)
@@ -161,6 +169,7 @@ class Judge:
             regime=regime,
             steps=steps,
             rows=rows,
+            sequences=sequences,
             candidate=candidate,
             baseline=baseline,
             floors=floors,
@@ -174,6 +183,7 @@ class Judge:
             self._record(
                 key, pair[Arm.BASELINE].figures(), pair[Arm.CANDIDATE].figures(),
                 steps=pair[Arm.CANDIDATE].steps, rows=pair[Arm.CANDIDATE].count,
+                sequences=pair[Arm.CANDIDATE].sequences,
             )
             for key, pair in self._errors.items()
             if pair[Arm.BASELINE].count and pair[Arm.CANDIDATE].count
@@ -207,7 +217,7 @@ class Judge:
 
 def _figures_of(found: Tensor, wanted: Tensor) -> ErrorFigures:
     errors = Errors()
-    errors.add(found, wanted, found.shape[0])
+    errors.add(found, wanted, found.shape[0], found.shape[1])
     return errors.figures()
 
 

@@ -17,6 +17,7 @@ from gatekeeper.domain.sequential import next_look
 from workers.environment import environment
 from workers.judge import blame
 from workers.loop.blocks import ArmFault, BlockRun, Course, Pair, Plan
+from workers.loop.draw import Draw
 from workers.loop.runs import Interference
 from workers.models import shape_of
 from workers.protocol import ArmFailed
@@ -25,7 +26,7 @@ from workers.side import Side
 
 CHAIN_STEPS = 32
 """Steps of an untimed correctness chain; fewer where the context is shorter."""
-CHAIN_ROWS = 8
+CHAIN_ROWS = 16
 """Rows that the chains of a configuration bring together, at least: an end state of one row alone is too small a sample for a
 factor of 1.5. At least two chains."""
 CHAIN_PLAN = Plan(0, False, Arm.BASELINE)
@@ -178,14 +179,13 @@ class Session:
                 raise
 
     def _block(self, plan: Plan, sides: dict[Arm, Side], numbers: Sequence[int]) -> list[tuple[int, Pair]]:
-        """Time one block; return the pairs of runs that were drawn for the oracle."""
-        chosen: list[tuple[int, Pair]] = []
+        """Time one block; return the pairs of runs that were drawn for the oracle: at least one at each configuration."""
+        draw = Draw(self._rules.checked_share)
 
         def keep(number: int, pair: Pair) -> None:
             self._records[number].inspect(pair, control=plan.control)
-            # Drawn now, when both runs are over: nobody could know it while they ran.
-            if _random.random() < self._rules.checked_share and not plan.control:
-                chosen.append((number, pair))
+            if not plan.control:
+                draw.offer(number, pair)
 
         def timed(block: BlockRun) -> None:
             block.load([shape_of(self._all[n]) for n in numbers], self._steps)
@@ -195,7 +195,7 @@ class Session:
                 self._records[numbers[index]].add(measured, control=plan.control)
 
         self._in_block(plan, sides, timed)
-        return chosen
+        return draw.chosen()
 
     def _start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
         if time.monotonic() > self._deadline:

@@ -99,7 +99,8 @@ class ErrorLimits(Value):
 class ErrorRecord(Value):
     """The errors of one output or state in one check, for both arms over the same seeds, with the limits that were applied.
 
-    A limit is the baseline's figure times the policy's factor, but not below ``floors``, which follow from the dtype.
+    A limit is the baseline's figure times the policy's factor, but not below ``floors``, which follow from the dtype, and
+    wider where few sequences were followed; see ``error_limits``.
     """
 
     tensor: str = Field(min_length=1)
@@ -108,6 +109,7 @@ class ErrorRecord(Value):
     regime: str = "normal"
     steps: Whole
     rows: Whole
+    sequences: Whole = Field(description="requests followed, each over a run of its own: what the figures vary with")
     candidate: ErrorFigures
     baseline: ErrorFigures
     floors: ErrorLimits

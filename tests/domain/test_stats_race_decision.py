@@ -141,7 +141,7 @@ def test_guard_configurations(effect: float, outcome: RaceOutcome) -> None:
     [({"rms": 0.02}, "COR_MISMATCH"), ({"median": 0.012}, "COR_MISMATCH"), ({"gain": -0.003}, "COR_GAIN")],
 )
 def test_a_figure_above_its_limit_is_wrong(bad: dict[str, float], code: str) -> None:
-    decision = decide(make.result(make.record(errors=(make.error(**bad),))))
+    decision = decide(make.result(make.record(errors=(make.error(**bad), make.error(check="timed")))))
     assert decision.outcome is RaceOutcome.WRONG and code in codes(decision)
 
 

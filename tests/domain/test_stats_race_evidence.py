@@ -138,7 +138,7 @@ def test_the_claim_is_compared_with_the_lower_bound(claim: float, outcome: Outco
 
 
 def test_a_wrong_candidate_fails_both_checks_and_an_honest_one_none() -> None:
-    wrong = make.result(make.record(errors=(make.error(rms=0.1),)))
+    wrong = make.result(make.record(errors=(make.error(rms=0.1), make.error(check="timed"))))
     report = Report()
     report_rightness(report, stand(evidence(wrong)))
     finding = report.findings[0]

@@ -107,10 +107,11 @@ def _record(rows: int, gain: float, error: float, noise: random.Random) -> Confi
     floors = ErrorLimits(rms=0.01, median_row=0.01, gain=1e-3)
     errors = tuple(
         ErrorRecord(
-            tensor=tensor, kind="output" if tensor == "out" else "state", check="chain", steps=64, rows=rows, candidate=mine,
-            baseline=base, floors=floors, limits=ErrorLimits(rms=0.03, median_row=0.0207, gain=1e-3),
+            tensor=tensor, kind="output" if tensor == "out" else "state", check=check, steps=64, rows=rows, sequences=8 * rows,
+            candidate=mine, baseline=base, floors=floors, limits=ErrorLimits(rms=0.03, median_row=0.0207, gain=1e-3),
         )
         for tensor in ("out", "layer 0 state")
+        for check in ("chain", "timed")
     )  # fmt: skip
     arm = ArmRecord(stages=("norm", "qkv", "attention"), mode="eager", communication="shard")
     return ConfigurationRecord(
