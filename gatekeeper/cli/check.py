@@ -11,22 +11,24 @@ from rich.console import Console
 
 from gatekeeper import engine
 from gatekeeper.catalog import load_catalog
+from gatekeeper.cli.answers import Answering, json_flag
 from gatekeeper.cli.check_text import plain_lines, show
 from gatekeeper.cli.checked import Checked, as_document
-from gatekeeper.domain.errors import ConfigurationError
+from gatekeeper.domain.errors import ConfigurationError, GatekeeperError
 from gatekeeper.domain.policy import Outcome, PolicyInput
 from gatekeeper.domain.repository import CONFIGURATION_PATH, RepositoryConfiguration, parse, read
 from gatekeeper.domain.snapshot import Author, PullFacts
 from gatekeeper.domain.source import SourceTree
 from gatekeeper.git.local import LocalRepository
 from gatekeeper.git.snapshots import build
+from gatekeeper.git.worktree import WorkTree
 
 __all__ = ["EXIT_STATUS", "Checked", "as_document", "check", "open_named_book", "plain_lines", "run_check", "show"]
 
 EXIT_STATUS = {Outcome.PASSED: 0, Outcome.FAILED: 1, Outcome.PENDING: 2, Outcome.ERROR: 3}
 
 
-@click.command()
+@click.command(cls=Answering)
 @click.option(
     "--repo", "directory", required=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="A clone of the repository; nothing is written into it.",
@@ -37,7 +39,7 @@ EXIT_STATUS = {Outcome.PASSED: 0, Outcome.FAILED: 1, Outcome.PENDING: 2, Outcome
     "--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help=f"A configuration file used instead of the base's {CONFIGURATION_PATH}.",
 )  # fmt: skip
-@click.option("--json", "json_wanted", is_flag=True, help="Print one JSON document.")
+@json_flag
 def check(directory: Path, base: str, head: str, policy_file: Path | None, json_wanted: bool) -> int:
     """Run the static policies on a local repository, before pushing.
 
@@ -68,7 +70,7 @@ def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None)
     base_sha, head_sha = local.resolve(base), local.resolve(head)
     repository = local.repository
     base_files = repository.tree(repository.commit_tree(base_sha))
-    configuration = _configuration(base_files, policy_file)
+    configuration = configuration_of(base_files, policy_file)
     book = open_named_book(configuration.policy_set)
     facts = PullFacts(number=0, author=Author(id=0, login="local", trusted=True), base_ref=base[:255])
     snapshot = build(
@@ -93,10 +95,25 @@ def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None)
     )
     results = engine.run(book, subject, static_only=True)
     not_checked = tuple(policy.id for policy in engine.not_checked(book))
-    return Checked(snapshot, results, not_checked, remedies(book))
+    return Checked(snapshot, results, not_checked, remedies(book), uncommitted_beside(local, head_sha))
 
 
-def _configuration(base_files: SourceTree, policy_file: Path | None) -> RepositoryConfiguration:
+def uncommitted_beside(local: LocalRepository, commit: str) -> tuple[str, ...]:
+    """Return what the clone's work tree holds that is not committed, if ``commit`` is the one that is checked out."""
+    try:
+        return WorkTree(local.directory).uncommitted() if local.resolve("HEAD") == commit else ()
+    except (
+        GatekeeperError
+    ):  # a bare repository, nothing checked out, a damaged index: a courtesy, and no reason to fail
+        return ()
+
+
+def configuration_of(base_files: SourceTree, policy_file: Path | None) -> RepositoryConfiguration:
+    """Return the configuration of a base tree, or that of a file used instead.
+
+    Raises:
+        ConfigurationError: if it is missing or faulty.
+    """
     if policy_file is not None:
         return parse(policy_file.read_bytes(), str(policy_file))
     configuration = read(base_files)

@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gatekeeper.cli.checked import Checked, shown_outcome
+from gatekeeper.cli.checked import Checked
+from gatekeeper.cli.faults import printable
 from gatekeeper.domain.policy import Effect, Finding, Outcome
 
 STYLE = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.PENDING: "yellow", Outcome.ERROR: "bold magenta"}
@@ -21,6 +22,7 @@ SHOWN_NOTES = 3
 SHOWN_PLACES = 25
 """Places of one group on a terminal. A change of a whole tree has hundreds, which is no news after the first."""
 SHOWN_OWNERS = 3
+SHOWN_UNCOMMITTED = 5
 _TELLS_ALL = "--json tells all"
 
 
@@ -37,13 +39,20 @@ def plain_lines(checked: Checked) -> Sequence[str]:
     """Return the results as lines of printable characters, one finding a line; of notes alike only the first few."""
     lines = []
     for result in checked.results:
-        shown = shown_outcome(result)
+        shown = checked.shown(result)
         lines.append(f"{shown.value if shown else 'nothing to judge'}: {result.policy}: {result.summary}")
         lines.extend(f"  {line}" for line in _finding_lines(result.findings))
     lines.extend(f"not checked here: {name}: needs evidence" for name in checked.not_checked)
     lines.extend(f"how to fix {name}: {text}" for name, text in _remedies(checked))
+    lines.extend(_not_looked_at(checked))
     lines.append(f"outcome: {checked.outcome.value}")
     return [printable(line) for line in lines]
+
+
+def _not_looked_at(checked: Checked) -> Iterator[str]:
+    shown, more = checked.uncommitted[:SHOWN_UNCOMMITTED], len(checked.uncommitted) - SHOWN_UNCOMMITTED
+    if shown:
+        yield f"not committed, so not checked: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
 
 
 def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
@@ -64,7 +73,7 @@ def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
 def _remedies(checked: Checked) -> Iterator[tuple[str, str]]:
     for result in checked.results:
         text = checked.remedies.get(result.policy, "")
-        if text and shown_outcome(result) in (Outcome.FAILED, Outcome.PENDING):
+        if text and checked.shown(result) in (Outcome.FAILED, Outcome.PENDING):
             yield result.policy, text
 
 
@@ -88,17 +97,12 @@ def _place(finding: Finding) -> str:
     return f"{finding.path}:{finding.line}" if finding.line else finding.path or ""
 
 
-def printable(text: str) -> str:
-    """A terminal must not obey what a pull request wrote: control characters are spelt out."""
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
-
-
 def _show_groups(checked: Checked, console: Console) -> None:
     table = Table(box=None, header_style="bold")
     for column in ("check", "policy", "outcome", "what it says"):
         table.add_column(column, overflow="fold")
     for result in checked.results:
-        shown = shown_outcome(result)
+        shown = checked.shown(result)
         outcome = Text(shown.value, style=STYLE[shown]) if shown else Text("nothing to judge", style="dim")
         table.add_row(result.check.value, result.policy, outcome, Text(printable(result.summary)))
     for name in checked.not_checked:
@@ -109,6 +113,8 @@ def _show_groups(checked: Checked, console: Console) -> None:
             _show_group(group, console)
     for name, text in _remedies(checked):
         console.print(Text(f"\nhow to fix {name}: {text}"))
+    for line in _not_looked_at(checked):
+        console.print(Text(f"\n{printable(line)}", style="yellow"))
     console.print(Text(f"\noutcome: {checked.outcome.value}", style=STYLE[checked.outcome]))
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatekeeper.domain.policy import Effect, Finding, Outcome, PolicyResult, Severity, worst
+from gatekeeper.cli.answers import findings_document
+from gatekeeper.domain.policy import Effect, Outcome, PolicyResult, Severity, worst
 from gatekeeper.domain.snapshot import Snapshot
 
 
@@ -18,12 +19,20 @@ class Checked:
     results: tuple[PolicyResult, ...]
     not_checked: tuple[str, ...]
     remedies: Mapping[str, str] = field(default_factory=dict)
+    uncommitted: tuple[str, ...] = ()
+    """What lies in the work tree beside the judged commit: nobody has looked at it."""
+    decided: Outcome | None = None
+    """The verdict, where the evidence was judged too. None before a push: evidence is not there yet and holds nothing up."""
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of the blocking policies. Requirements of evidence do not count here, findings do."""
-        outcomes = [shown for result in self.results if (shown := shown_outcome(result)) and _blocks(result)]
-        return worst(outcomes)
+        """The verdict, or else the worst outcome of the blocking policies, for which findings count and missing evidence not."""
+        outcomes = [shown for result in self.results if (shown := self.shown(result)) and _blocks(result)]
+        return self.decided or worst(outcomes)
+
+    def shown(self, result: PolicyResult) -> Outcome | None:
+        """Return a result's outcome as far as it can be known here."""
+        return shown_outcome(result) if self.decided is None else result.outcome
 
 
 def _blocks(result: PolicyResult) -> bool:
@@ -46,24 +55,18 @@ def as_document(checked: Checked) -> dict[str, Any]:
         "head": key.head_sha,
         "merge_tree": key.merge_tree,
         "policy_set": key.policy_set,
-        "findings": [_finding(finding) for result in checked.results for finding in result.findings],
+        "findings": findings_document(finding for result in checked.results for finding in result.findings),
         "policies": [
             {
                 "policy": result.policy,
                 "check": result.check.value,
                 "severity": result.severity.value,
-                "outcome": shown.value if (shown := shown_outcome(result)) else None,
+                "outcome": shown.value if (shown := checked.shown(result)) else None,
                 "summary": result.summary,
                 "how_to_fix": checked.remedies.get(result.policy, ""),
             }
             for result in checked.results
         ],
         "not_checked": list(checked.not_checked),
+        "uncommitted": list(checked.uncommitted),
     }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return finding.model_dump(
-        mode="json",
-        include={"policy", "code", "severity", "path", "line", "expected", "found", "message", "effect", "waivable_by"},
-    )

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import click
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from rich.console import Console
 
 from gatekeeper import engine
 from gatekeeper.catalog import load_catalog
+from gatekeeper.cli.answers import Answering, json_flag
 from gatekeeper.cli.check import EXIT_STATUS, Checked, as_document, open_named_book, show
 from gatekeeper.domain.bundle import Bundle
 from gatekeeper.domain.errors import Rejected
@@ -24,23 +26,26 @@ from gatekeeper.git.local import LocalRepository
 from gatekeeper.git.snapshots import build
 
 
-@click.command()
+@click.command(cls=Answering)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
     "--repo", "directory", default=".", show_default=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="A clone or mirror that holds the pull request's commits; nothing is written into it.",
 )  # fmt: skip
-@click.option("--json", "json_wanted", is_flag=True, help="Print one JSON document.")
+@json_flag
 def evaluate(file: Path, directory: Path, json_wanted: bool) -> int:
-    """Run all policies over a stored snapshot and its evidence (a file from /api/v1/pulls/OWNER/REPO/N/bundle).
+    """Decide a stored snapshot again, offline.
+
+    All policies run over FILE, the snapshot and its evidence as /api/v1/pulls/OWNER/REPO/N/bundle gives them.
 
     Exit status: 0 passed, 1 failed, 2 pending, 3 could not decide, 64 wrong usage.
     """
     bundle = read_bundle(file)
     verdict = decide_again(bundle, directory)
-    checked = Checked(bundle.snapshot, verdict.results, ())
+    checked = Checked(bundle.snapshot, verdict.results, (), decided=verdict.outcome)
     if json_wanted:
-        said = as_document(checked) | {"outcome": verdict.outcome.value, "verdict": verdict.digest()}
+        stored = bundle.verdict.outcome.value if bundle.verdict else None
+        said = as_document(checked) | {"verdict": verdict.digest(), "stored_outcome": stored}
         click.echo(json.dumps(said, indent=2))
     else:
         show(checked, Console(highlight=False))
@@ -58,11 +63,23 @@ def read_bundle(file: Path) -> Bundle:
     try:
         return Bundle.model_validate_json(file.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise Rejected(
-            f"{file} is no bundle: {where}", code="BUNDLE", expected=first["msg"], found=repr(first.get("input"))[:120]
-        ) from error
+        raise _no_bundle(file, error.errors(include_url=False)[0]) from error
+
+
+def _no_bundle(file: Path, first: ErrorDetails) -> Rejected:
+    """Return the first thing that is wrong with a bundle in words of the file, not of the library that reads it."""
+    where = ".".join(str(part) for part in first["loc"])
+    message, value = first["msg"], repr(first.get("input"))[:120]
+    if first["type"] == "json_invalid":
+        expected, found = "one JSON document", message.removeprefix("Invalid JSON: ")
+    elif first["type"] == "extra_forbidden":
+        expected, found = "a field of this schema", f"`{first['loc'][-1]}`"
+    elif first["type"] == "missing":
+        expected, found = "a value", "nothing"
+    else:
+        expected, found = message.removeprefix("Input should be ").removeprefix("String should "), value
+    place = f" at {where}" if where else ""
+    return Rejected(f"{file} is no bundle: it is wrong{place}", code="BUNDLE", expected=expected, found=found)
 
 
 def decide_again(bundle: Bundle, directory: Path) -> Verdict:
@@ -81,8 +98,11 @@ def decide_again(bundle: Bundle, directory: Path) -> Verdict:
         return _decided(bundle, book, results_of(stored.refusal, book.digest), now)
     with LocalRepository(directory) as local:
         repository = local.repository
-        for commit in (stored.key.head_sha, stored.key.base_sha):
-            local.resolve(commit)
+        for commit, ref in (
+            (stored.key.head_sha, f"pull/{stored.key.number}/head"),
+            (stored.key.base_sha, stored.base_ref),
+        ):
+            _demand(local, commit, ref)
         facts = PullFacts(
             number=stored.key.number,
             title=stored.title,
@@ -121,6 +141,16 @@ def decide_again(bundle: Bundle, directory: Path) -> Verdict:
         )
         results = engine.run(book, subject)
     return _decided(bundle, book, results, now)
+
+
+def _demand(local: LocalRepository, commit: str, ref: str) -> None:
+    try:
+        local.resolve(commit)
+    except Rejected as error:
+        raise Rejected(
+            "the clone does not hold a commit of the bundle", code=error.code, found=f"no commit {commit}",
+            expected=f"--repo with a clone that holds it (there: git fetch origin {ref})",
+        ) from error  # fmt: skip
 
 
 def _decided(bundle: Bundle, book: PolicyBook, results: tuple[PolicyResult, ...], now: datetime) -> Verdict:

@@ -13,7 +13,7 @@ import click
 from gatekeeper.catalog import load_catalog
 from gatekeeper.cli import proposing
 from gatekeeper.cli.answers import Answering, json_flag
-from gatekeeper.cli.check import open_named_book
+from gatekeeper.cli.check import configuration_of, open_named_book
 from gatekeeper.cli.faults import printable
 from gatekeeper.cli.skeleton import Proposal, render
 from gatekeeper.cli.started import Started, as_document, plain_lines
@@ -21,7 +21,7 @@ from gatekeeper.domain import manifest
 from gatekeeper.domain.catalog import Catalog
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.policy import Finding, Outcome
-from gatekeeper.domain.repository import CONFIGURATION_PATH, RepositoryConfiguration, parse, read
+from gatekeeper.domain.repository import CONFIGURATION_PATH, RepositoryConfiguration
 from gatekeeper.domain.source import SourceTree
 from gatekeeper.git.local import LocalRepository
 from gatekeeper.git.worktree import WorkTree
@@ -148,17 +148,6 @@ def _proposal(
         problem=wanted.problem,
         targets=wanted.targets,
     )
-
-
-def configuration_of(base: SourceTree, policy_file: Path | None) -> RepositoryConfiguration:
-    """Return the configuration of a base tree, or that of a file used instead.
-
-    Raises:
-        ConfigurationError: if it is missing or faulty.
-    """
-    configuration = parse(policy_file.read_bytes(), str(policy_file)) if policy_file else read(base)
-    configuration.demand_sound()
-    return configuration
 
 
 def write(place: Path, data: bytes, *, replace: bool) -> None:

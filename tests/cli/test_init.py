@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from gatekeeper.domain.features import KNOWN_FEATURES
 from gatekeeper.domain.manifest import Claims, Manifest, Serves, TargetScope, read
 from gatekeeper.domain.policy import Outcome
 from gatekeeper.domain.toml_lines import parse
+from tests.checkout import checkout, git, put
 from tests.git_builder import GitBuilder
 
 ROOT = "stock/models/kimi_k3/nvidia"
@@ -53,23 +53,9 @@ BASE = {
 GATE = "from .other import x\n\n\nclass C:\n    pass\n\n\ncandidate = C()\n\n\ndef enabled(config):\n    return False\n"
 
 
-def git(root: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
-
-
-def checkout(root: Path, base: dict[str, str] = BASE) -> Path:
-    """Return a work tree on branch ``topic``, made from ``main``."""
-    made = GitBuilder(root / ".git")
-    made.commit(base, branch="main")
-    made.configure("[core]\n\tbare = false\n")
-    git(root, "checkout", "--quiet", "-b", "topic", "main")
-    return root
-
-
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    return checkout(tmp_path / "r")
+    return checkout(tmp_path / "r", BASE)
 
 
 @pytest.fixture
@@ -78,11 +64,6 @@ def work(repo: Path) -> Path:
     put(repo, f"{FAST}/gate.py", GATE)
     put(repo, f"{ROOT}/model.py", f"from {FAST.replace('/', '.')} import gate\n" + BASE[f"{ROOT}/model.py"])
     return repo
-
-
-def put(root: Path, path: str, text: str) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict:
@@ -319,7 +300,7 @@ def test_what_cannot_be_decided_is_told_as_json_with_status_3(
     assert error(without, FAST, "--base", "nope") == "LOCAL_REVISION"
     bad = checkout(tmp_path / "bad", BASE | {".github/gatekeeper.toml": "schema = = 1\n"})
     assert error(bad, FAST) == "CONFIG_SYNTAX"
-    other = checkout(tmp_path / "other")
+    other = checkout(tmp_path / "other", BASE)
     git(other, "branch", "-m", "main", "trunk")
     assert error(other, FAST) == "INIT_BASE"
     git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{other}", "shallow")
