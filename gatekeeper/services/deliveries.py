@@ -28,6 +28,8 @@ from gatekeeper.store.unit_of_work import ReadUnit, Store, UnitOfWork
 ALWAYS_APPLIES = "applicability"
 WINDOW = timedelta(minutes=1)
 """Span of time over which deliveries are counted."""
+CLOCKS_APART = timedelta(days=1)
+"""A time of the forge that lies further ahead of ours than this is no time to order events by."""
 PENDING_PAUSE = 60
 """Seconds to come back after when too many pull requests wait to be read."""
 log = structlog.get_logger(__name__)
@@ -132,7 +134,7 @@ def _store(
     uow.remember_repository(event.repository, event.installation_id)
     before = uow.delivery(delivery.hook_id, delivery.guid)
     keys = intake_keys(uow, event)
-    if before is None:
+    if before is None or before.body != body:  # an id that is used again for something else earns no exemption
         _demand_room(uow, quotas, event, len(body), keys)
     if not uow.record_delivery(
         delivery.hook_id, delivery.guid, delivery.event, action, body, uow.now, repository_id=event.repository.id,
@@ -162,8 +164,9 @@ def _authorise(uow: ReadUnit, keyring: Keyring, signers: frozenset[str], event: 
 
 def _remember(uow: UnitOfWork, event: PullRequestChanged, *, again: bool) -> bool:
     """Keep what the event says: hints for people, and all there is to know where no API can be asked."""
-    # A time ahead of ours would make every later event look old, so it counts as now.
-    event_at = min(event.updated_at, uow.now) if event.updated_at is not None else None
+    event_at = event.updated_at
+    if event_at is not None and event_at > uow.now + CLOCKS_APART:
+        event_at = uow.now  # kept, it would make every later event look old
     return uow.remember_pull(
         event.repository.id, event.number, title=event.title, author_id=event.author_id,
         author_login=event.author_login, base_ref=event.base_ref, draft=event.draft, open=event.open,
