@@ -77,7 +77,8 @@ def foreign(
 ) -> list[tuple[str, int, str]]:
     """Return (target, line, why) of imports that reach into what is private to somebody else.
 
-    Private are the directories of another model or vendor, and modules and names of this repository with a leading underscore.
+    Private are the directories of another model or vendor, and modules and names of this repository with a leading underscore;
+    these belong to the package that holds them, and are open to the code below it.
     """
     found = []
     for target, line in targets:
@@ -88,7 +89,14 @@ def foreign(
         if other is not None and other != root and (entry := tree.entry(other)) is not None and entry.kind == "tree":
             found.append((target, line, f"it belongs to {other}"))
             continue
-        hidden = next((part for part in target.split(".") if part.startswith("_") and not part.startswith("__")), None)
-        if hidden and tree.entry(place.partition("/")[0]) is not None:
-            found.append((target, line, f"{hidden} is private"))
+        barred = next((each for each in _hidden(target) if not within(package_of(directory), each[0])), None)
+        if barred and tree.entry(target.partition(".")[0]) is not None:
+            found.append((target, line, f"{barred[1]} is private to {barred[0] or 'the repository'}"))
     return found
+
+
+def _hidden(target: str) -> list[tuple[str, str]]:
+    """Return (package or module that holds it, name) of each component with one leading underscore."""
+    parts = target.split(".")
+    hidden = [at for at, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
+    return [(".".join(parts[:at]), parts[at]) for at in hidden]

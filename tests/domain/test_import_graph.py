@@ -9,7 +9,10 @@ import pytest
 
 import gatekeeper
 from gatekeeper.domain.guard_names import import_targets
-from gatekeeper.domain.import_graph import imports_of
+from gatekeeper.domain.import_graph import foreign, imports_of
+from gatekeeper.domain.repository import parse
+from gatekeeper.git.repository import Repository
+from tests.git_builder import GitBuilder
 
 PLACES = {
     "top": "{}",
@@ -58,3 +61,38 @@ def test_the_same_imports_as_a_walk_over_every_node_of_our_own_sources() -> None
             )
         }
         assert set(imports_of(file.read_bytes(), str(file))) == walked
+
+
+CONFIGURATION = parse(
+    b'schema = 1\n[[models]]\nname = "m"\nroot = "engine/models/m"\nfree = ["cand"]\n'
+    b'[[models]]\nname = "n"\nroot = "engine/models/n"\nfree = ["cand"]\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("engine._custom_ops", None),
+        ("engine.models._shared.rope", None),
+        ("engine.models.m._stock", None),
+        ("engine.models.m.cand._own", None),
+        ("engine.utils.public", None),
+        ("engine.utils.__doc__", None),
+        ("torch._C", None),
+        ("engine.layers._secret", "_secret is private to engine.layers"),
+        ("engine.utils._helper", "_helper is private to engine.utils"),
+        ("engine._ops._inner", "_inner is private to engine._ops"),
+        ("engine.models_x._y", "_y is private to engine.models_x"),
+        ("_build.flags", "_build is private to the repository"),
+        ("engine.models.n.stock", "it belongs to engine/models/n"),
+        ("engine.models.n._stock", "it belongs to engine/models/n"),
+    ],
+)
+def test_what_is_private_belongs_to_the_package_that_holds_it(tmp_path: Path, target: str, why: str | None) -> None:
+    git = GitBuilder(tmp_path / "r.git")
+    files = ("engine/models/m/cand/k.py", "engine/models/n/stock.py", "_build/flags.py")
+    repository = Repository(git.path)
+    tree = repository.tree(git.tree_of(git.commit(dict.fromkeys(files, "x = 1\n"))))
+    found = foreign([(target, 3)], CONFIGURATION, "engine/models/m/cand", "engine/models/m", tree)
+    repository.close()
+    assert found == ([] if why is None else [(target, 3, why)])
