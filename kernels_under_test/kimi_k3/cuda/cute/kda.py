@@ -52,21 +52,6 @@ class Kda:
         base = ptx.addr(fb.iterator) + Int64(head * DIM) * (2 * DIM) + Int64(tid * 16)
         return [ptx.load16(base + 2048 * i) for i in range(16)]
 
-    def scatter_sum(self, values: list[Any], gl: Any) -> Any:
-        """Sums of 16 values over 16 lanes in 15 shuffles; lane l gets the sum of value l."""
-        half = len(values) // 2
-        while half:
-            upper = (gl & half) != 0
-            values = [self.swap(values[i], values[i + half], upper, half) for i in range(half)]
-            half //= 2
-        return values[0]
-
-    @cute.jit
-    def swap(self, low: Float32, high: Float32, upper: Any, half: cutlass.Constexpr) -> Any:
-        keep = high if upper else low
-        give = low if upper else high
-        return keep + cute.arch.shuffle_sync_bfly(give, half)
-
     @cute.kernel
     def kernel(
         self, proj: cute.Tensor, fb: cute.Tensor, cw: cute.Tensor, conv: cute.Tensor, alog: cute.Tensor, dt: cute.Tensor,
@@ -120,7 +105,7 @@ class Kda:
             for e in cutlass.range_constexpr(1, 8):
                 dot = ptx.fma(w[e], f[e], dot)
             dots.append(dot)
-        sg[gl * GROUPS + grp] = self.scatter_sum(dots, gl)
+        sg[gl * GROUPS + grp] = ptx.scatter_sum(dots, gl)
         cute.arch.sync_threads()
         rg = ptx.rounded(sg[tid])
         z = []

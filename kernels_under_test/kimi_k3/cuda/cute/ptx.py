@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64, Uint32, const_expr
+from cutlass import Constexpr, Float32, Int32, Int64, Uint32, const_expr
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
@@ -238,6 +238,22 @@ def wait(bar, phase, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
 
 
 @dsl_user_op
+def release_to_copies(*, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Order this thread's reads of shared memory before later asynchronous copies into it.
+
+    A barrier alone does not: ordinary loads and copies are different proxies, and the compiler lets an arrive leave while matrix
+    loads before it are still in flight. Guests on the SM can hold those loads back for longer than a refill takes.
+    """
+    return emit("fence.proxy.async.shared::cta;", "~{memory}", [], None, False, loc, ip)
+
+
+@dsl_user_op
+def acquire_for_copies(*, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Order global memory that other threads wrote with ordinary stores, and that is visible here, before later bulk copies of it."""
+    return emit("fence.proxy.async.global;", "~{memory}", [], None, False, loc, ip)
+
+
+@dsl_user_op
 def remote(p, rank, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
     """The cluster address of a shared address in another CTA."""
     return emit("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [Int32(p), Int32(rank)], Int32, True, loc, ip)
@@ -292,6 +308,24 @@ def warp_sum(v: Any, width: int = 32) -> Any:
         v = v + cute.arch.shuffle_sync_bfly(v, step)
         step //= 2
     return v
+
+
+@cute.jit
+def swap(low: Float32, high: Float32, upper: Any, half: Constexpr) -> Any:
+    """One step of ``scatter_sum``: keep one of two values, give the other to the lane ``half`` away."""
+    keep = high if upper else low
+    give = low if upper else high
+    return keep + cute.arch.shuffle_sync_bfly(give, half)
+
+
+def scatter_sum(values: list[Any], lane: Any) -> Any:
+    """Sums of n values over groups of n lanes (n a power of two) in n - 1 shuffles; lane l of a group gets the sum of value l."""
+    half = len(values) // 2
+    while half:
+        upper = (lane & half) != 0
+        values = [swap(values[i], values[i + half], upper, half) for i in range(half)]
+        half //= 2
+    return values[0]
 
 
 @cute.jit

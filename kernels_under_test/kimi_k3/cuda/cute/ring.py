@@ -2,6 +2,10 @@
 
 One CTA owns TR weight rows. A producer warp streams boxes of 64 columns (128-byte swizzle) through S stages of KC columns; WK
 consumer warps share each stage's k16 slices, so K is split inside the CTA, and over a cluster of CL where N alone gives too few CTAs.
+
+A consumer gives a stage back only behind a proxy fence. Without it the refill of a stage (copy engine) overtook the matrix loads of
+the same stage: on an H200, with kernels of the dependent launch beside it on the SM, 120 of 120 replays were wrong with seven stages,
+and the wrong values were those of the step S later.
 """
 
 from __future__ import annotations
@@ -43,21 +47,34 @@ class Ring:
         self.options = {"cluster": (cl, 1, 1)} if cl > 1 else {}
         self.epilogue = Epilogue(epilogue)
 
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * (self.wk + 1)
+
+    @property
+    def tiles(self) -> int:
+        """CTAs (with ``cl`` > 1: clusters) of the product."""
+        return self.n // self.tr
+
+    def maps(self, x: Any, w: Any) -> tuple[Any, Any]:
+        """Tensor maps of the weights and of x: boxes of 64 columns, 128-byte swizzle."""
+        return tuple(
+            xcuda.create_tensor_map_tiled(
+                t.iterator.toint(), BFloat16, [self.k, rows], [self.k * 2 // 16], [64, box],
+                swizzle=xcuda.TensorMapSwizzle.s128b,
+            )
+            for t, rows, box in ((w, self.n, self.tr), (x, self.m, self.m))
+        )  # type: ignore[return-value]  # fmt: skip
+
     @cute.jit
     def __call__(
         self, x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor, stream: Any
     ) -> None:
-        dw = xcuda.create_tensor_map_tiled(
-            w.iterator.toint(), BFloat16, [self.k, self.n], [self.k * 2 // 16], [64, self.tr],
-            swizzle=xcuda.TensorMapSwizzle.s128b,
-        )  # fmt: skip
-        dx = xcuda.create_tensor_map_tiled(
-            x.iterator.toint(), BFloat16, [self.k, self.m], [self.k * 2 // 16], [64, self.m],
-            swizzle=xcuda.TensorMapSwizzle.s128b,
-        )  # fmt: skip
+        dw, dx = self.maps(x, w)
         self.kernel(dw, dx, y, y2, y3).launch(
-            grid=(self.cl, self.n // self.tr, 1),
-            block=(32 * (self.wk + 1), 1, 1),
+            grid=(self.cl, self.tiles, 1),
+            block=(self.threads, 1, 1),
             stream=stream,
             use_pdl=self.pdl,
             min_blocks_per_mp=1,
@@ -73,13 +90,18 @@ class Ring:
         y2: cute.Tensor,
         y3: cute.Tensor,
     ) -> None:
+        crank, tile, _ = cute.arch.block_idx()
+        self.work(crank, tile, dw, dx, y, y2, y3)
+
+    @cute.jit
+    def work(self, crank: Any, tile: Any, dw: Any, dx: Any, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor) -> None:
+        """One CTA: rank ``crank`` of the cluster that owns a tile of weight rows."""
         M, TR, KC, S, WK, CL, steps = self.m, self.tr, self.kc, self.s, self.wk, self.cl, self.steps
         J, R16, boxes, slices = M // 8, TR // 16, KC // 64, KC // 16 // WK
         wbytes = boxes * TR * 128
         stage = wbytes + boxes * M * 128
         threads, pitch, share = 32 * (WK + 1), TR + 4, TR * M // CL
         tid, _, _ = cute.arch.thread_idx()
-        crank, tile, _ = cute.arch.block_idx()
         lane, warp = tid % 32, cute.arch.make_warp_uniform(tid // 32)
         smem = SmemAllocator()
         ring = smem.allocate_array(Uint8, max(S * stage, WK * M * pitch * 4), byte_alignment=1024)
@@ -110,6 +132,7 @@ class Ring:
                     for b in cutlass.range_constexpr(boxes):
                         ptx.tile_prefetch(wd, k0 + s * KC + b * 64, tile * TR)
             ptx.begin(self.pdl)
+            ptx.acquire_for_copies()
             if lane == 0:
                 for s in cutlass.range_constexpr(min(S, steps)):
                     self.fetch(rb + s * stage + wbytes, xd, fb + 8 * s, k0 + s * KC, 0, M)
@@ -154,6 +177,7 @@ class Ring:
                             d = ptx.mma(A[q][i], B[q][j], tuple(acc[z + e] for e in range(4)))
                             for e in cutlass.range_constexpr(4):
                                 acc[z + e] = d[e]
+                ptx.release_to_copies()
                 cute.arch.sync_warp()
                 if lane == 0:
                     ptx.arrive(eb + 8 * slot)

@@ -47,18 +47,28 @@ class Skinny:
     ) -> None:
         self.kernel(x, w, y, y2, y3).launch(
             grid=(self.grid, 1, 1),
-            block=(32 * self.p * self.q, 1, 1),
+            block=(self.threads, 1, 1),
             stream=stream,
             use_pdl=self.pdl,
             min_blocks_per_mp=1,
         )
 
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * self.p * self.q
+
     @cute.kernel
     def kernel(self, x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor) -> None:
+        bid, _, _ = cute.arch.block_idx()
+        self.work(bid, x, w, y, y2, y3)
+
+    @cute.jit
+    def work(self, bid: Any, x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, y2: cute.Tensor, y3: cute.Tensor) -> None:
+        """CTA ``bid`` of ``grid``."""
         M, K, G, P, Q, S, V = self.m, self.k, self.grid, self.p, self.q, self.s, self.vectors
         warps, piece_bytes = P * Q, K // P * 2
         tid, _, _ = cute.arch.thread_idx()
-        bid, _, _ = cute.arch.block_idx()
         lane, warp = tid % 32, cute.arch.make_warp_uniform(tid // 32)
         piece, q = warp % P, warp // P
         smem = SmemAllocator()
@@ -97,6 +107,7 @@ class Skinny:
                     lo, hi = ptx.low(ws[v][j]), ptx.high(ws[v][j])
                     for m in cutlass.range_constexpr(M):
                         acc[m] = ptx.fma(hi, ptx.high(xr[m][v][j]), ptx.fma(lo, ptx.low(xr[m][v][j]), acc[m]))
+            ptx.release_to_copies()
             cute.arch.sync_warp()
             if lane == 0:
                 if i + S < count:
