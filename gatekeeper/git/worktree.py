@@ -15,7 +15,7 @@ class WorkTree:
     """The work tree that ``directory`` belongs to. Paths are shown paths from :attr:`root`; ignored files do not exist here.
 
     Raises on making one:
-        Rejected: ``LOCAL_WORK_TREE`` if ``directory`` belongs to no work tree, as in a bare repository.
+        Rejected: ``LOCAL_WORK_TREE`` if ``directory`` belongs to no work tree, as in a bare repository, or lies outside it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -30,6 +30,13 @@ class WorkTree:
                 found=str(directory),
             ) from error
         self.root = Path(os.fsdecode(top.removesuffix(b"\n")))
+        if not directory.resolve().is_relative_to(
+            self.root.resolve()
+        ):  # by `core.worktree` of the clone's configuration
+            raise Rejected(
+                "the checked-out files lie elsewhere", code="LOCAL_WORK_TREE", found=str(self.root),
+                expected=f"a work tree that holds {directory}",
+            )  # fmt: skip
         self._git_dir = Path(os.fsdecode(own.removesuffix(b"\n")))
 
     def files(self, directory: str = "") -> tuple[str, ...]:
@@ -75,6 +82,17 @@ class WorkTree:
         """Return the paths that differ from ``HEAD`` or are new to git, sorted. A new directory stands for its files."""
         told = plumbing.run(
             self._git_dir, "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=normal",
-            "--ignore-submodules=all", cwd=self.root,
+            "--ignore-submodules=all", cwd=self.root, configuration=self._no_filters(),
         ).output  # fmt: skip
         return tuple(sorted(shown_path(entry[3:]) for entry in told.split(b"\0") if entry))
+
+    def _no_filters(self) -> dict[str, str]:
+        """Return settings that switch every filter of the clone's configuration off: they are commands, and whoever can write
+        into a clone could have them run by looking at it.
+        """
+        told = plumbing.run(
+            self._git_dir, "config", "-z", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process|required)$",
+            allowed=(0, 1), cwd=self.root,
+        ).output  # fmt: skip
+        names = {os.fsdecode(name) for name in told.split(b"\0") if name}
+        return {name: "false" if name.endswith(".required") else "" for name in names}
