@@ -74,7 +74,7 @@ def init(
     force: bool,
     json_wanted: bool,
 ) -> int:
-    """Write a manifest skeleton, fast_track.toml, into a specialised directory.
+    """Write the skeleton of a manifest, fast_track.toml.
 
     DIRECTORY is the specialised directory, made if it is not there; if left out, the one that the checkout touches.
     What only you can decide is marked TODO, and `gatekeeper check` fails until all of it is decided.

@@ -14,10 +14,14 @@ from gatekeeper.cli import main
 from gatekeeper.cli.check import run_check
 from gatekeeper.cli.proposing import limits_of
 from gatekeeper.cli.skeleton import Limits
+from gatekeeper.domain.advertised import advertised, guard_pool
 from gatekeeper.domain.features import KNOWN_FEATURES
 from gatekeeper.domain.manifest import Claims, Manifest, Serves, TargetScope, read
 from gatekeeper.domain.policy import Outcome
 from gatekeeper.domain.toml_lines import parse
+from kernels_under_test.contract import Shape
+from kernels_under_test.kimi_k3.candidate import gate as house
+from kernels_under_test.kimi_k3.problem import load
 from tests.checkout import checkout, git, put
 from tests.git_builder import GitBuilder
 
@@ -126,6 +130,19 @@ def test_what_is_found_out_is_proposed(work: Path, capsys: pytest.CaptureFixture
     assert values["serves"]["page_sizes"] == list(limits.page_sizes) != []
     assert values["serves"]["context"]["max"] == limits.context
     assert values["targets"][0]["decode_context_parallel"] == list(map(str, limits.decode_context_parallel))
+
+
+def test_every_shape_that_is_proposed_can_be_raced(work: Path) -> None:
+    problem, candidate = load("tiny"), house.candidate
+    main(["init", "--repo", str(work)])
+    text = re.sub('"TODO: setting[^"]*"', '"fast=1"', (work / PATH).read_text()).replace('"TODO"', '"served"')
+    manifest, findings = read(text.encode(), PATH)
+    assert manifest is not None and findings == []
+    chosen = advertised(manifest, "cpu", "sha256:" + "0" * 64)
+    assert chosen.complete
+    for one in (*chosen.configurations, *guard_pool(manifest, "cpu", "sha256:" + "0" * 64)):
+        shape = Shape(**one.model_dump())
+        assert problem.check(shape) is None and candidate.supports(problem.facts, shape) is None, one.label
 
 
 def test_every_key_stands_there_with_a_line_that_explains_it(work: Path) -> None:
