@@ -13,7 +13,8 @@ from gatekeeper.domain.source import SourceTree
 from gatekeeper.domain.zones import Zone
 
 FILE, EXECUTABLE, SYMLINK, SUBMODULE = "100644", "100755", "120000", "160000"
-_COMPONENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9_-])?")
+_COMPONENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._=,+-]{0,253}[A-Za-z0-9_-])?")
+# Tuning tables are called like `E=128,N=768,device_name=NVIDIA_H20.json`.
 _DEVICE = re.compile(r"(?i)(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")
 # Names that Windows keeps for devices, whatever the suffix: a tree with one of them cannot be checked out there.
 _SPECIAL = {".gitattributes": "ISO_GITATTRIBUTES", ".gitmodules": "ISO_SUBMODULE"}
@@ -63,7 +64,7 @@ def name_fault(change: ChangedFile) -> Finding | None:
     if odd is None:
         return None
     return Finding(code="ISO_PATH_CHARS", message="a name that tools may read differently", path=change.path, found=odd,
-                   expected="letters, digits, '.', '_' and '-', at most 255, no '.' or '-' in front, no '.' at the end, "
+                   expected="letters, digits and . _ = , + - , at most 255, a letter, digit or _ in front, no '.' at the end, "
                             "no device name of Windows")  # fmt: skip
 
 

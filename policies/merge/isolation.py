@@ -16,13 +16,15 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from gatekeeper.domain import waivers
-from gatekeeper.domain.contents import content_faults, name_faults
+from gatekeeper.domain.contents import content_faults
 from gatekeeper.domain.entry_faults import case_twins, described, module_twins, placed, root_faults
+from gatekeeper.domain.file_names import name_faults
 from gatekeeper.domain.hook_findings import hook_findings
-from gatekeeper.domain.import_graph import foreign, importers, imports_of
+from gatekeeper.domain.import_graph import foreign, importers, imports_of, package_of
 from gatekeeper.domain.owners import Owners, read_owners
 from gatekeeper.domain.policy import Check, Effect, Finding, Parameters, Policy, PolicyInput, Report
 from gatekeeper.domain.snapshot import ChangedFile
+from gatekeeper.domain.zone_code import EXPLAINED, fresh, read_code
 from gatekeeper.domain.zones import (
     FastTrack,
     Zone,
@@ -157,15 +159,23 @@ class _Isolation:
         data = self.subject.head.read_blob(change.new_blob)
         yield from content_faults(path, data, limits.max_file_bytes)
         if zone is Zone.FREE and path.endswith(".py"):
-            yield from self._imports(change, data)
+            yield from self._code(change, data)
 
-    def _imports(self, change: ChangedFile, data: bytes) -> Iterator[Finding]:
+    def _code(self, change: ChangedFile, data: bytes) -> Iterator[Finding]:
+        """Yield what a Python file of the directory newly imports or does that reaches outside."""
         assert self.track.directory is not None
         assert self.track.root is not None
-        before = {target for target, _ in imports_of(self._old(change), change.path)}
-        fresh = [found for found in imports_of(data, change.path) if found[0] not in before]
+        package, old = package_of(self.track.directory), self._old(change)
+        now, before = read_code(data, change.path, package), read_code(old, change.path, package)
+        for seen in fresh(now, before):
+            message, expected = EXPLAINED[seen.code]
+            effect = Effect.FAIL if seen.code == "SRC_UNSAFE_LOAD" else Effect.HOLD
+            yield Finding(code=seen.code, message=message, expected=expected, found=seen.found, path=change.path,
+                          line=seen.line, effect=effect, waivable_by=self.owners.of(change.path))  # fmt: skip
+        known = {target for target, _ in (*imports_of(old, change.path), *before.imports)}
+        targets = [found for found in (*imports_of(data, change.path), *now.imports) if found[0] not in known]
         for target, line, why in foreign(
-            fresh, self.subject.configuration, self.track.directory, self.track.root, self.subject.base
+            targets, self.subject.configuration, self.track.directory, self.track.root, self.subject.base
         ):
             place = target.replace(".", "/")
             yield Finding(code="ISO_PRIVATE_IMPORT", message=f"imports {target}: {why}", path=change.path, line=line,

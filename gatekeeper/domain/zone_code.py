@@ -1,0 +1,187 @@
+"""Python inside a specialised directory that may reach outside it: changes of foreign objects, code from data, opaque data.
+
+A reading of the text: it names the careless and the plain, early and with a line. Whoever wants to can write around it, which
+is why nothing trusted ever shares a process with this code, and why the probe looks at what really happened.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gatekeeper.domain import risky_names as risky
+from gatekeeper.domain.hook_additions import within
+from gatekeeper.domain.hook_scopes import Function, bound_names, own_nodes
+from gatekeeper.domain.python_source import parse_python
+from gatekeeper.domain.zone_names import BUILTINS, IMPORTS, Meanings
+
+_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{1000,}|(?:\\?x?[0-9A-Fa-f]{2}[\s,]?){1000,}")
+_MOST = 50
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One place: its reason code, line, and what stands there."""
+
+    code: str
+    line: int
+    found: str
+
+
+@dataclass
+class Reading:
+    """What one file does. ``imports`` holds (dotted target, line) of modules that are imported by a call."""
+
+    seen: list[Seen] = field(default_factory=list)
+    imports: list[tuple[str, int]] = field(default_factory=list)
+
+
+def read_code(source: bytes, path: str, package: str) -> Reading:
+    """Read a Python file at ``path`` in the directory of dotted name ``package``. One that does not parse shows nothing."""
+    try:
+        module = parse_python(source)
+        scan = _Scan(path, package)
+        scan.scope(module.body, set())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Reading()
+    scan.reading.seen = sorted(set(scan.reading.seen), key=lambda each: (each.line, each.code, each.found))[:_MOST]
+    return scan.reading
+
+
+class _Scan:
+    def __init__(self, path: str, package: str) -> None:
+        self.package = package
+        self.reading = Reading()
+        self._meanings = Meanings(path)
+
+    def scope(self, body: list[ast.stmt], arguments: set[str]) -> None:
+        """Read one module, class or function, then what is defined inside it."""
+        nodes = list(own_nodes(list(body)))
+        self._meanings.enter(nodes, arguments)
+        for node in nodes:
+            self._node(node)
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                every = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+                self._outer(node)
+                self.scope(node.body if not isinstance(node, ast.Lambda) else [ast.Expr(node.body)], every)
+            elif isinstance(node, ast.ClassDef):
+                self._outer(node)
+                self.scope(node.body, set())
+            elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+                self._inner(node)
+        self._meanings.leave()
+
+    def _outer(self, node: Function | ast.Lambda | ast.ClassDef) -> None:
+        """Read what belongs to a definition but runs around it: decorators, defaults, bases."""
+        parts: list[ast.expr] = [] if isinstance(node, ast.Lambda) else list(node.decorator_list)
+        if isinstance(node, ast.ClassDef):
+            parts += [*node.bases, *(keyword.value for keyword in node.keywords)]
+        else:
+            parts += [*node.args.defaults, *(default for default in node.args.kw_defaults if default)]
+        for part in parts:
+            self._inner(part)
+
+    def _inner(self, node: ast.AST) -> None:
+        for inner in ast.walk(node):
+            self._node(inner)
+
+    def _foreign(self, node: ast.AST) -> str | None:
+        """Return the dotted name of something that belongs to somebody else, or None."""
+        target = self._meanings.dotted(node)
+        if target is None or target in BUILTINS or within(target.partition("[")[0], self.package):
+            return None
+        return target
+
+    def _note(self, code: str, node: ast.AST, found: str) -> None:
+        self.reading.seen.append(Seen(code, getattr(node, "lineno", 1), found[:160]))
+
+    def _node(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            if self._foreign(node.value):
+                self._note("ISO_FOREIGN_MUTATION", node, f"a change of {ast.unparse(node)}")
+        elif isinstance(node, ast.Call):
+            self._call(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            if _OPAQUE.search(text) or sum(character > "~" for character in text) > 1000:
+                self._note("SRC_OPAQUE_DATA", node, f"a text of {len(text)} characters that holds encoded data")
+        else:
+            self._identifiers(node)
+
+    def _call(self, node: ast.Call) -> None:
+        called, shown = self._meanings.dotted(node.func), ast.unparse(node)
+        if called is None:
+            return
+        if called in ("setattr", "delattr"):
+            if node.args and self._foreign(node.args[0]):
+                self._note("ISO_FOREIGN_MUTATION", node, shown)
+            return
+        base, _, last = called.rpartition(".")
+        if _listed(called, risky.UNSAFE_LOADS):
+            self._note("SRC_UNSAFE_LOAD", node, shown)
+        elif called in IMPORTS:
+            self._imported(node, shown)
+        elif _listed(called, risky.RUNS_CODE):
+            self._note("SRC_DYNAMIC_CODE", node, shown)
+        elif called in risky.PROCESS_WIDE or self._overrides(called, node) or self._changes_container(node, base, last):
+            self._note("ISO_FOREIGN_MUTATION", node, shown)
+
+    def _changes_container(self, node: ast.Call, base: str, method: str) -> bool:
+        """Whether a call looks like one of a list's or table's methods on something foreign that is no module itself."""
+        fewest, most = risky.CHANGES_CONTAINER.get(method, (1, 0))
+        if not fewest <= len(node.args) <= most or within(base.partition("[")[0], self.package):
+            return False
+        return "." in base and base not in self._meanings.modules
+
+    def _imported(self, node: ast.Call, shown: str) -> None:
+        name = node.args[0] if node.args else None
+        if isinstance(name, ast.Constant) and isinstance(name.value, str) and not name.value.startswith("."):
+            self.reading.imports.append((name.value, node.lineno))
+        elif not _is_below(name):
+            self._note("SRC_DYNAMIC_CODE", node, shown)
+
+    def _overrides(self, called: str, node: ast.Call) -> bool:
+        first = node.args[0] if node.args else None
+        if not called.startswith("torch.library.") or not isinstance(first, ast.Constant):
+            return False
+        return str(first.value).partition("::")[0] in risky.STOCK_OPERATORS
+
+    def _identifiers(self, node: ast.AST) -> None:
+        named = [*bound_names(node), getattr(node, "attr", ""), getattr(node, "arg", "") or ""]
+        for name in named:
+            if isinstance(name, str) and not name.isascii():
+                self._note("SRC_HIDDEN_TEXT", node, f"{name} = {name!a}")
+
+
+def _is_below(name: ast.expr | None) -> bool:
+    """Whether the name of an imported module begins in the importing package: ``".x"``, ``f".x_{n}"`` or ``f"{__package__}.x"``."""
+    parts = name.values if isinstance(name, ast.JoinedStr) else [name] if name else []
+    pattern, first = r"\.[A-Za-z_]", parts[0] if parts else None
+    if isinstance(first, ast.FormattedValue) and isinstance(first.value, ast.Name):
+        own = first.value.id in ("__package__", "__name__")
+        pattern, first = r"\.", parts[1] if own and len(parts) > 1 else None
+    return isinstance(first, ast.Constant) and re.match(pattern, str(first.value)) is not None
+
+
+def _listed(called: str, names: frozenset[str]) -> bool:
+    parts = called.split(".")
+    return any(".".join(parts[:depth]) in names for depth in range(1, len(parts) + 1))
+
+
+EXPLAINED = {
+    "ISO_FOREIGN_MUTATION": ("something outside the directory is changed", "changes of one's own objects only"),
+    "SRC_DYNAMIC_CODE": ("code that cannot be read here is run", "code that lies in this directory, as Python"),
+    "SRC_UNSAFE_LOAD": ("data is loaded in a way that may run code", "data as JSON"),
+    "SRC_OPAQUE_DATA": ("a text that nobody can read", "source, or data in a file of its own"),
+    "SRC_HIDDEN_TEXT": ("a name with letters that look like others", "names of ASCII letters"),
+}
+"""Reason code to (message, expected)."""
+
+
+def fresh(after: Reading, before: Reading) -> Iterator[Seen]:
+    """Yield what the new text of a file shows and the old one did not."""
+    known = {(each.code, each.found) for each in before.seen}
+    yield from (each for each in after.seen if (each.code, each.found) not in known)
