@@ -77,16 +77,17 @@ def foreign(
 ) -> list[tuple[str, int, str]]:
     """Return (target, line, why) of imports that reach into what is private to somebody else.
 
-    Private are the directories of another model or vendor, and modules and names of this repository with a leading underscore;
-    these belong to the package that holds them, and are open to the code below it.
+    Private are the directories of another model or vendor (a root around the own directory is none), and modules and names of
+    this repository with a leading underscore; these belong to the package that holds them, and are open to the code below it.
     """
     found = []
     for target, line in targets:
         place = target.replace(".", "/")
         if within(target, package_of(directory)) or within(target, package_of(root)):
             continue
-        other = next((model for one in configuration.models if (model := matched_directory(one.root, place))), None)
-        if other is not None and other != root and (entry := tree.entry(other)) is not None and entry.kind == "tree":
+        roots = (matched_directory(model.root, place) for model in configuration.models)
+        other = next((each for each in roots if each and not within(package_of(directory), package_of(each))), None)
+        if other is not None and (entry := tree.entry(other)) is not None and entry.kind == "tree":
             found.append((target, line, f"it belongs to {other}"))
             continue
         barred = next((each for each in _hidden(target) if not within(package_of(directory), each[0])), None)

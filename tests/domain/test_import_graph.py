@@ -63,10 +63,8 @@ def test_the_same_imports_as_a_walk_over_every_node_of_our_own_sources() -> None
         assert set(imports_of(file.read_bytes(), str(file))) == walked
 
 
-CONFIGURATION = parse(
-    b'schema = 1\n[[models]]\nname = "m"\nroot = "engine/models/m"\nfree = ["cand"]\n'
-    b'[[models]]\nname = "n"\nroot = "engine/models/n"\nfree = ["cand"]\n'
-)
+ROOTS = ("engine", "engine/models/m", "engine/models/n")
+TABLE = '[[models]]\nname = "{0}"\nroot = "{0}"\nfree = ["cand"]\n'
 
 
 @pytest.mark.parametrize(
@@ -84,15 +82,20 @@ CONFIGURATION = parse(
         ("engine._ops._inner", "_inner is private to engine._ops"),
         ("engine.models_x._y", "_y is private to engine.models_x"),
         ("_build.flags", "_build is private to the repository"),
+        ("engine.envs", None),
         ("engine.models.n.stock", "it belongs to engine/models/n"),
         ("engine.models.n._stock", "it belongs to engine/models/n"),
     ],
 )
-def test_what_is_private_belongs_to_the_package_that_holds_it(tmp_path: Path, target: str, why: str | None) -> None:
+@pytest.mark.parametrize("roots", [ROOTS, ROOTS[::-1]], ids=["outer root first", "outer root last"])
+def test_what_is_private_belongs_to_the_package_that_holds_it(
+    tmp_path: Path, target: str, why: str | None, roots: tuple[str, ...]
+) -> None:
     git = GitBuilder(tmp_path / "r.git")
+    configuration = parse(("schema = 1\n" + "".join(map(TABLE.format, roots))).encode())
     files = ("engine/models/m/cand/k.py", "engine/models/n/stock.py", "_build/flags.py")
     repository = Repository(git.path)
     tree = repository.tree(git.tree_of(git.commit(dict.fromkeys(files, "x = 1\n"))))
-    found = foreign([(target, 3)], CONFIGURATION, "engine/models/m/cand", "engine/models/m", tree)
+    found = foreign([(target, 3)], configuration, "engine/models/m/cand", "engine/models/m", tree)
     repository.close()
     assert found == ([] if why is None else [(target, 3, why)])
