@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatekeeper import logs
-from gatekeeper.backends.local import RACES as RACE_LANE
-from gatekeeper.backends.local import LocalQueue
+from gatekeeper.backends.local import JOBS, RACES, LocalQueue, Place
 from gatekeeper.backends.subprocesses import SubprocessRunner
 from gatekeeper.catalog import load_catalog
 from gatekeeper.config import Settings
@@ -37,6 +37,9 @@ from gatekeeper.store.engine import make_engine
 from gatekeeper.store.migrate import migrate, pending_revisions
 from gatekeeper.store.pulls import Pull
 from gatekeeper.store.unit_of_work import Store, utc_now
+
+FAIR_AMONG = 200
+"""How many due races are looked at to find whose turn it is."""
 
 
 class SystemClock:
@@ -67,14 +70,29 @@ class Service:
         return reconcile(self.ctx, HANDLERS, timedelta(days=self.settings.delivery_days))
 
     def lane_of(self, job_id: str) -> str:
-        """Return ``race.<target>`` for a race, ``jobs`` for everything else."""
+        """Return the queue of a job; see :func:`lane_of`."""
         return lane_of(self.ctx.store, job_id)
+
+    def run_next(self, job_id: str) -> tuple[str, datetime | None]:
+        """Run the job that should go first in the lane of a job that a message named. Returns its id, and as :meth:`run_job`.
+
+        A broker hands messages out as they came; whose turn it is stands in the database. There is a message for each job, so
+        each gets its turn.
+        """
+        lane = self.lane_of(job_id)
+        if lane != JOBS:
+            with self.ctx.store.read() as uow:
+                due = uow.due_jobs(FAIR_AMONG, [JobKind.RACE, JobKind.PROBE])
+            job_id = next((each for each in due if self.lane_of(each) == lane), job_id)
+        return job_id, self.run_job(job_id)
 
     def start(self) -> None:
         """Start to work, where this process does the work itself."""
         if self.local is not None:
-            lane = lambda job_id: RACE_LANE if self.lane_of(job_id).startswith("race.") else "jobs"  # noqa: E731
-            self.local.start(self.run_job, lane, self.reconcile, self.settings.reconcile_seconds)
+            store = self.ctx.store
+            self.local.start(
+                self.run_job, lambda job_id: place_of(store, job_id), self.reconcile, self.settings.reconcile_seconds
+            )
 
     def close(self) -> None:
         """Finish what is running, as far as it ends in time; what does not is tried again later."""
@@ -145,9 +163,9 @@ def documented(settings: Settings) -> bool:
     return settings.broker_url is None if settings.documentation is None else settings.documentation
 
 
-def configure_logs(settings: Settings) -> None:
-    """Set up structured logs as the settings ask."""
-    logs.configure(as_json=settings.log_format == "json")
+def configure_logs(settings: Settings, *, quiet: bool = False) -> None:
+    """Set up structured logs as the settings ask; ``quiet`` leaves out what is no warning, for commands that a person types."""
+    logs.configure(as_json=settings.log_format == "json", level=logging.WARNING if quiet else logging.INFO)
 
 
 def upgrade_database(settings: Settings) -> list[str]:
@@ -212,12 +230,23 @@ def _queue(settings: Settings, store: Store, local: LocalQueue | None) -> tuple[
 
 
 def lane_of(store: Store, job_id: str) -> str:
-    """Return the queue of a job: ``race.<target>`` for a race whose request is stored, ``jobs`` for everything else."""
+    """Return the queue of a job: ``race.<target>`` for a race, ``probes`` for a probe, ``jobs`` for everything else."""
     with store.read() as uow:
         job = uow.job(job_id)
+        if job is not None and job.kind is JobKind.PROBE:
+            return "probes"
         if job is None or job.kind is not JobKind.RACE:
-            return "jobs"
+            return JOBS
         return f"race.{uow.document(RACE_REQUEST, job.key, RaceRequest).target.name}"
+
+
+def place_of(store: Store, job_id: str) -> Place:
+    """Return where the embedded queue puts a job: races and probes share a lane, because they must not share the machine."""
+    with store.read() as uow:
+        job = uow.job(job_id)
+    if job is None:
+        return JOBS, 0
+    return RACES if job.kind in (JobKind.RACE, JobKind.PROBE) else JOBS, job.priority
 
 
 def load_books(default: str) -> dict[str, PolicyBook]:

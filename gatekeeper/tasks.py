@@ -25,9 +25,9 @@ def register(service: Service) -> Any:
 
     @app.task(name=RUN_JOB)  # type: ignore[untyped-decorator]
     def run_job(job_id: str) -> None:
-        later = service.run_job(job_id)
+        ran, later = service.run_next(job_id)
         if later is not None:
-            queue.send(job_id, (later - datetime.now(UTC)).total_seconds())
+            queue.send(ran, (later - datetime.now(UTC)).total_seconds())
 
     @app.task(name=RECONCILE)  # type: ignore[untyped-decorator]
     def reconcile() -> None:

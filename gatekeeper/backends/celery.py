@@ -10,7 +10,8 @@ from celery import Celery
 RUN_JOB, RECONCILE = "gatekeeper.run_job", "gatekeeper.reconcile"
 # Redis hands an unacknowledged message out again after this time: it must exceed the longest race.
 VISIBILITY_SECONDS = 12 * 3600
-JOBS = "jobs"
+JOBS, PROBES, RACE = "jobs", "probes", "race."
+"""Names of the queues; a race's is ``race.<target>``."""
 
 
 def make_app(broker_url: str, reconcile_seconds: float) -> Celery:
@@ -33,7 +34,7 @@ def make_app(broker_url: str, reconcile_seconds: float) -> Celery:
 
 
 class CeleryQueue:
-    """Sends ids to the queue that ``lane_of`` names: ``jobs``, or ``race.<target>``."""
+    """Sends ids to the queue that ``lane_of`` names: ``jobs``, ``probes``, or ``race.<target>``."""
 
     def __init__(self, app: Any, lane_of: Callable[[str], str]) -> None:
         self._app = app

@@ -1,8 +1,9 @@
-"""The embedded queue: a few threads in this process, with a lane of its own for races."""
+"""The embedded queue: a few threads in this process, with a lane of its own for races and for what must not run beside one."""
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import queue
 import threading
 import time
@@ -13,6 +14,8 @@ from functools import partial
 import structlog
 
 JOBS, RACES = "jobs", "races"
+Place = tuple[str, int]
+"""Lane and priority of a job: in a lane the highest priority goes first, then what came first."""
 RunJob = Callable[[str], datetime | None]
 """Runs a job by id; returns when to come back if it is queued for later."""
 LOG = structlog.get_logger(__name__)
@@ -21,11 +24,16 @@ LOG = structlog.get_logger(__name__)
 class LocalQueue:
     """Runs jobs in threads. Races wait in a lane of their own, so that they never hold up an evaluation.
 
+    Probes belong into that lane too: they would disturb the timing of a race that runs beside them.
+
     A timer thread carries ids to lanes, brings back jobs that are queued for later, and calls ``reconcile`` regularly.
     """
 
     def __init__(self, threads: int = 2, race_slots: int = 1) -> None:
-        self._lanes: dict[str, queue.SimpleQueue[str | None]] = {JOBS: queue.SimpleQueue(), RACES: queue.SimpleQueue()}
+        self._lanes: dict[str, queue.PriorityQueue[tuple[float, int, str | None]]] = {
+            JOBS: queue.PriorityQueue(), RACES: queue.PriorityQueue()
+        }  # fmt: skip
+        self._counter = itertools.count()
         self._sizes = {JOBS: threads, RACES: race_slots}
         self._coming: list[tuple[float, str]] = []
         self._changed = threading.Condition()
@@ -38,10 +46,10 @@ class LocalQueue:
         self._put(job_ids, at=time.monotonic())
 
     def start(
-        self, run_job: RunJob, lane_of: Callable[[str], str], reconcile: Callable[[], object], every: float
+        self, run_job: RunJob, place_of: Callable[[str], Place], reconcile: Callable[[], object], every: float
     ) -> None:
-        """Start all threads. ``lane_of`` names the lane of a job id; ``reconcile`` is called every ``every`` seconds."""
-        timer = threading.Thread(target=self._time, args=(lane_of, reconcile, every), name="timer", daemon=True)
+        """Start all threads. ``place_of`` says where a job id belongs; ``reconcile`` is called every ``every`` seconds."""
+        timer = threading.Thread(target=self._time, args=(place_of, reconcile, every), name="timer", daemon=True)
         self._threads.append(timer)
         for lane, size in self._sizes.items():
             for number in range(size):
@@ -57,7 +65,7 @@ class LocalQueue:
             self._changed.notify_all()
         for lane, size in self._sizes.items():
             for _ in range(size):
-                self._lanes[lane].put(None)
+                self._lanes[lane].put((-float("inf"), next(self._counter), None))
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -73,14 +81,14 @@ class LocalQueue:
                 heapq.heappush(self._coming, (at, job_id))
             self._changed.notify_all()
 
-    def _time(self, lane_of: Callable[[str], str], reconcile: Callable[[], object], every: float) -> None:
+    def _time(self, place_of: Callable[[str], Place], reconcile: Callable[[], object], every: float) -> None:
         next_reconcile = time.monotonic()
         while not self._stopping.is_set():
             if time.monotonic() >= next_reconcile:
                 _guarded("reconcile.failed", reconcile)
                 next_reconcile = time.monotonic() + every
             for job_id in self._due(until=next_reconcile):
-                _guarded("queue.dispatch_failed", partial(self._dispatch, job_id, lane_of))
+                _guarded("queue.dispatch_failed", partial(self._dispatch, job_id, place_of))
 
     def _due(self, until: float) -> list[str]:
         """Wait for ids whose time has come, at most until the given moment."""
@@ -96,24 +104,24 @@ class LocalQueue:
                 self._changed.wait(wake - now)
         return []
 
-    def _dispatch(self, job_id: str, lane_of: Callable[[str], str]) -> None:
+    def _dispatch(self, job_id: str, place_of: Callable[[str], Place]) -> None:
         with self._changed:
             if job_id in self._waiting:
                 return
             self._waiting.add(job_id)
         try:
-            lane = lane_of(job_id)
+            lane, priority = place_of(job_id)
         except BaseException:
             self._no_longer_waiting(job_id)
             raise
-        self._lanes[lane].put(job_id)
+        self._lanes[lane].put((-priority, next(self._counter), job_id))
 
     def _no_longer_waiting(self, job_id: str) -> None:
         with self._changed:
             self._waiting.discard(job_id)
 
     def _serve(self, lane: str, run_job: RunJob) -> None:
-        while (job_id := self._lanes[lane].get()) is not None and not self._stopping.is_set():
+        while (job_id := self._lanes[lane].get()[2]) is not None and not self._stopping.is_set():
             self._no_longer_waiting(job_id)  # before the claim: what is asked for from now on must not be dropped
             _guarded("queue.job_failed", partial(self._run, job_id, run_job))
 

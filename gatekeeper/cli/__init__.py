@@ -17,7 +17,9 @@ WRONG_USAGE = 64
 COULD_NOT_DECIDE = 3
 
 COMMANDS = {
+    "approve": "gatekeeper.cli.decisions:approve",
     "check": "gatekeeper.cli.check:check",
+    "decisions": "gatekeeper.cli.decisions:list_decisions",
     "demo": "gatekeeper.cli.demo:demo",
     "evaluate": "gatekeeper.cli.evaluate:evaluate",
     "init": "gatekeeper.cli.init:init",
@@ -25,8 +27,12 @@ COMMANDS = {
     "models": "gatekeeper.cli.installed:models",
     "policies": "gatekeeper.cli.installed:policies",
     "race": "gatekeeper.cli.race:race",
+    "reset-budget": "gatekeeper.cli.decisions:reset_budget",
+    "retry": "gatekeeper.cli.decisions:retry",
     "serve": "gatekeeper.cli.serve:serve",
     "targets": "gatekeeper.cli.installed:targets",
+    "waive": "gatekeeper.cli.decisions:waive",
+    "withdraw": "gatekeeper.cli.decisions:withdraw",
     "worker": "gatekeeper.cli.serve:worker",
 }
 

@@ -57,11 +57,15 @@ def web_app(service: bootstrap.Service) -> FastAPI:
 
 
 @click.command()
-@click.option("--target", help="Run races of this target and nothing else.")
+@click.option("--target", help="Run races of this target instead of ordinary jobs.")
 @click.option("--concurrency", default=1, show_default=True, type=click.IntRange(1, 64), help="Jobs at the same time.")
 @click.option("--timer/--no-timer", default=False, help="Also look for lost work regularly (one worker only).")
-def worker(target: str | None, concurrency: int, timer: bool) -> None:
-    """Work for the broker's queues until stopped."""
+@click.option("--probes/--no-probes", default=True, help="Also run probes, which need a jail as races do.")
+def worker(target: str | None, concurrency: int, timer: bool, probes: bool) -> None:
+    """Work for the broker's queues until stopped.
+
+    Races and probes of one machine never run at the same time, whichever of its workers has them.
+    """
     from gatekeeper import tasks
 
     settings = bootstrap.load_settings()
@@ -72,7 +76,7 @@ def worker(target: str | None, concurrency: int, timer: bool) -> None:
         if target is not None and target not in service.ctx.catalog.targets:
             known = ", ".join(service.ctx.catalog.targets)
             raise click.BadParameter(f"no such target; expected one of {known}", param_hint="--target")
-        queues = ["jobs"] if target is None else [f"race.{target}"]
+        queues = [*(["probes"] if probes else []), "jobs" if target is None else f"race.{target}"]
         # Threads, because a job waits for a database, for git or for a worker program; nothing here computes.
         app.worker_main([*bootstrap.worker_arguments(queues, concurrency, timer), "--pool", "threads"])
     finally:

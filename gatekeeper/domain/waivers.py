@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from gatekeeper.domain.evidence import Evidence, PullSubject, Waiver, in_force
@@ -10,6 +11,8 @@ from gatekeeper.domain.policy import Effect, Finding
 from gatekeeper.domain.snapshot import Snapshot
 
 NO_RIGHT = "WAIVER_NO_RIGHT"
+LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""A person's login, without the ``@``."""
 
 
 def waivers_of(snapshot: Snapshot, evidence: Iterable[Evidence], policy: str) -> tuple[Waiver, ...]:
@@ -51,7 +54,12 @@ def _covers(waiver: Waiver, finding: Finding) -> bool:
 
 
 def may_decide(login: str, rights: tuple[str, ...], snapshot: Snapshot, owners: Owners) -> bool:
-    """Whether a person is one of ``rights`` or of their teams, and not the author: nobody decides on a change of their own."""
+    """Whether a person is one of ``rights`` or of their teams, and not the author: nobody decides on a change of their own.
+
+    The name of a team is not a person, even where the team itself is an owner.
+    """
+    if not LOGIN.fullmatch(login.removeprefix("@")):
+        return False
     own = login.removeprefix("@").casefold() == snapshot.author.login.casefold()
     return not own and owners.includes(rights, login)
 

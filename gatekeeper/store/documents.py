@@ -24,6 +24,8 @@ from gatekeeper.store.statements import insert_once, upsert
 D = TypeVar("D", bound=Document)
 # SQLite allows 32,766 variables in a statement; lists longer than this are asked for in pieces.
 PIECE = 500
+LASTING = ("budget_reset", "withdrawal")
+"""Kinds of decision that hold at later heads too."""
 
 
 class DocumentReads:
@@ -140,12 +142,13 @@ class DocumentReads:
         """Return everything that counts for a snapshot, sorted by digest.
 
         That is all evidence about one of these trees, whichever pull request brought it; what people decided about this pull
-        request at this head; and, so that its budget holds over pushes, its resets and the races of every tree that any of
-        its snapshots ever had. Closing, opening again or renaming a pull request changes none of this.
+        request at this head; and, so that its budget holds over pushes, its resets with what took them back, and the races
+        of every tree that any of its snapshots ever had. Closing, opening again or renaming a pull request changes none of
+        this.
         """
         key, wanted, table = snapshot.key, sorted(set(trees)), tables.evidence
         this_pull = (table.c.repository_id == key.repository_id) & (table.c.number == key.number)
-        about_pull = this_pull & ((table.c.head_sha == key.head_sha) | (table.c.kind == "budget_reset"))
+        about_pull = this_pull & ((table.c.head_sha == key.head_sha) | table.c.kind.in_(LASTING))
         earlier = (table.c.kind == "race") & table.c.tree.in_(_trees_of_pull(key.repository_id, key.number))
         found: dict[str, str] = {}
         for condition in (about_pull, earlier):

@@ -7,7 +7,15 @@ import re
 from gatekeeper import texts
 from gatekeeper.domain.bundle import Bundle
 from gatekeeper.domain.errors import Rejected
-from gatekeeper.domain.evidence import Approval, Evidence, ProbeEvidence, RaceEvidence, Waiver
+from gatekeeper.domain.evidence import (
+    Approval,
+    BudgetReset,
+    Evidence,
+    ProbeEvidence,
+    RaceEvidence,
+    Waiver,
+    Withdrawal,
+)
 from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import Outcome, Severity
 from gatekeeper.domain.race import RaceRequest
@@ -169,7 +177,12 @@ def evidence_row(digest: str, evidence: Evidence) -> EvidenceRow:
         case Waiver() as body:
             summary = f"{body.by} lets {body.code} of {body.policy} pass: {body.reason}"
         case Approval() as body:
-            summary = f"{body.by} allows this head's code to be run in the jail."
+            reason = f": {body.reason}" if body.reason else "."
+            summary = f"{body.by} allows this head's code to be run in the jail{reason}"
+        case BudgetReset() as body:
+            summary = f"{body.by} lets the count of races begin anew: {body.reason}"
+        case Withdrawal() as body:
+            summary = f"{body.by} takes back the decision {body.of.removeprefix('sha256:')[:12]}: {body.reason}"
     return EvidenceRow(
         digest=digest,
         kind=evidence.body.kind,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gatekeeper.backends.local import JOBS, RACES, LocalQueue
+from gatekeeper.backends.local import JOBS, RACES, LocalQueue, Place
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def queue() -> Iterator[LocalQueue]:
     made.stop(5)
 
 
-def lane(job_id: str) -> str:
-    return RACES if job_id.startswith("race") else JOBS
+def lane(job_id: str) -> Place:
+    return (RACES if job_id.startswith(("race", "probe")) else JOBS), (10 if job_id.startswith("probe") else 0)
 
 
 def nothing() -> None:
@@ -33,7 +33,7 @@ def test_races_never_hold_up_other_jobs_and_run_one_at_a_time(queue: LocalQueue)
     racing: list[str] = []
 
     def run(job_id: str) -> None:
-        if lane(job_id) == RACES:
+        if lane(job_id)[0] == RACES:
             racing.append(job_id)
             release.wait(10)
         else:
@@ -113,3 +113,27 @@ def test_stopping_says_if_something_would_not_end(queue: LocalQueue) -> None:
     assert started.wait(5)
     assert not queue.stop(0.1)
     release.set()
+
+
+def test_in_the_lane_of_races_a_probe_goes_first_and_never_beside_a_race(queue: LocalQueue) -> None:
+    order: list[str] = []
+    release, done = threading.Event(), threading.Event()
+
+    def run(job_id: str) -> None:
+        order.append(job_id)
+        if job_id == "race-1":
+            release.wait(10)
+        if len(order) == 4:
+            done.set()
+
+    queue.start(run, lane, nothing, 60)
+    queue.notify(["race-1"])
+    while order != ["race-1"]:
+        time.sleep(0.01)
+    queue.notify(["race-2", "race-3"])
+    queue.notify(["probe-1"])
+    time.sleep(0.2)
+    assert order == ["race-1"]
+    release.set()
+    assert done.wait(5)
+    assert order == ["race-1", "probe-1", "race-2", "race-3"]
