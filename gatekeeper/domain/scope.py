@@ -50,14 +50,27 @@ def declared(input: PolicyInput) -> tuple[Declared, ...] | None:
         return None
     tree = input.merged or input.head
     return tuple(
-        declare(tree, directory) for directory in touched.directories if directory_tree(tree, directory) is not None
+        declare(tree, directory, base=input.base)
+        for directory in touched.directories
+        if directory_tree(tree, directory) is not None
     )
 
 
-def declare(tree: SourceTree, directory: str) -> Declared:
-    """Read one directory's manifest."""
-    manifest, findings = load(tree, posixpath.join(directory, MANIFEST_NAME))
+def declare(tree: SourceTree, directory: str, *, base: SourceTree | None = None) -> Declared:
+    """Read one directory's manifest. ``base`` tells a new directory from one that never had a manifest."""
+    path = posixpath.join(directory, MANIFEST_NAME)
+    manifest, findings = load(tree, path)
+    if base is not None and directory_tree(base, directory) is not None and base.entry(path) is None:
+        findings = [_never_there(finding) for finding in findings]
     return Declared(directory, tree, manifest, tuple(findings))
+
+
+def _never_there(finding: Finding) -> Finding:
+    """Say of a missing manifest that the directory never had one: then the configuration may be what is wrong."""
+    if finding.code != "SCOPE_MANIFEST_MISSING":
+        return finding
+    found = f"{finding.found}, nor one on the base branch; a directory for ordinary work is not to be listed as free"
+    return finding.model_copy(update={"found": found})
 
 
 def touched_hooks(input: PolicyInput, directory: str) -> tuple[str, ...]:

@@ -107,6 +107,23 @@ def test_missing_manifest_fails():
     assert codes(manifest_is_valid.judge_directories(subject, found)) == ["SCOPE_MANIFEST_MISSING"]
 
 
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ({"other/x.py": b""}, "no such file"),
+        ({PATH: GOOD, f"{DIRECTORY}/gate.py": b""}, "no such file"),
+        ({f"{DIRECTORY}/gate.py": b""}, "no such file, nor one on the base branch; a directory for ordinary work"),
+    ],
+    ids=["new directory", "the change deletes it", "never had one"],
+)
+def test_a_directory_that_never_had_a_manifest_points_at_the_configuration(before, told):
+    declared = declare(Files({f"{DIRECTORY}/gate.py": b""}), DIRECTORY, base=Files(before))
+    (finding,) = declared.findings
+    assert finding.code == "SCOPE_MANIFEST_MISSING"
+    assert finding.found.startswith(told)
+    assert (finding.found == told) == (told == "no such file")
+
+
 def test_touched_hook_has_to_be_named():
     other = HOOK.replace("model.py", "linear.py")
     report = manifest_is_valid.judge_directories(*situation(touched=(HOOK, other)))
