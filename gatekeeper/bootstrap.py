@@ -36,6 +36,7 @@ from gatekeeper.services.reconcile import reconcile
 from gatekeeper.store.engine import make_engine
 from gatekeeper.store.migrate import migrate, pending_revisions
 from gatekeeper.store.pulls import Pull
+from gatekeeper.store.queries import QueueLine, queue_lines
 from gatekeeper.store.unit_of_work import Store, utc_now
 
 FAIR_AMONG = 200
@@ -85,6 +86,11 @@ class Service:
                 due = uow.due_jobs(FAIR_AMONG, [JobKind.RACE, JobKind.PROBE])
             job_id = next((each for each in due if self.lane_of(each) == lane), job_id)
         return job_id, self.run_job(job_id)
+
+    def queue_lines(self) -> tuple[QueueLine, ...]:
+        """Return how many jobs of each kind stand where."""
+        with self.ctx.store.read() as uow:
+            return queue_lines(uow)
 
     def start(self) -> None:
         """Start to work, where this process does the work itself."""

@@ -53,6 +53,7 @@ class Machine:
                 expected=f"{self.place}: a directory of user {os.getuid()} that nobody else can write to",
                 found=f"owner {found.st_uid}, mode {stat.filemode(found.st_mode)}",
             )  # fmt: skip
+        self.place.chmod(OPEN_TO_PASS)  # whatever the umask was when it was made
         self.sweep()
 
     def sweep(self) -> int:

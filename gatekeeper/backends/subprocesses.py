@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from gatekeeper.backends.machine import Machine
 from gatekeeper.context import Exported, Progress
 from gatekeeper.domain.documents import Document
-from gatekeeper.domain.errors import Conflict, Rejected, Retryable
+from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
 from gatekeeper.domain.race import CodeSource, ProbeRequest, ProbeResult, RaceOrder, RaceResult, TreeSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,8 +68,13 @@ class SubprocessRunner:
         probe_program: Sequence[str] = ("-m", "workers.probe"),
         race_seconds: float | None = None,
         machine: Machine | None = None,
+        turn_seconds: float = 5.0,
     ) -> None:
-        """``race_seconds`` overrides the longest race that a target's file allows, and the grace that is added to it."""
+        """``race_seconds`` overrides the longest race that a target's file allows, and the grace that is added to it.
+
+        ``turn_seconds`` is how long a run waits for the machine before its job is put off.
+        """
+        self._turn_seconds = turn_seconds
         self._machine = machine or Machine()
         self._probe_seconds = probe_seconds
         self._race_seconds = race_seconds
@@ -85,7 +90,7 @@ class SubprocessRunner:
         data = order.model_dump_json().encode()
         if isinstance(request.baseline, TreeSource):
             raise Rejected("a baseline is installed code", code="RACE_SOURCE", expected="installed", found="tree")
-        with self._machine.racing():
+        with self._turn(self._machine.racing, stop):
             work = _Work(self._race_program, request.candidate, data, seconds, progress, stop)
             return self._run(work, RaceResult, exported)
 
@@ -94,7 +99,7 @@ class SubprocessRunner:
     ) -> ProbeResult:
         """Run a probe; see :class:`gatekeeper.context.Runner`."""
         data = request.model_dump_json().encode()
-        with self._machine.probing():
+        with self._turn(self._machine.probing, stop):
             work = _Work(self._probe_program, request.source, data, self._probe_seconds, progress, stop)
             return self._run(work, ProbeResult, exported)
 
@@ -104,6 +109,22 @@ class SubprocessRunner:
             self._closed = True
             for process in self._running:
                 _kill_session(process)
+
+    @contextlib.contextmanager
+    def _turn(
+        self, hold: Callable[[], contextlib.AbstractContextManager[None]], stop: threading.Event
+    ) -> Iterator[None]:
+        """Hold the machine, waiting a little for it: most probes are over soon, and each postponement costs two writes."""
+        deadline = time.monotonic() + self._turn_seconds
+        with contextlib.ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(hold())
+                    break
+                except Postponed:
+                    if time.monotonic() > deadline or self._closed or stop.wait(LOOK_SECONDS):
+                        raise
+            yield
 
     def _run(self, work: _Work, cls: type[R], exported: Exported) -> R:
         with contextlib.ExitStack() as stack:

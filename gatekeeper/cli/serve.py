@@ -51,6 +51,7 @@ def web_app(service: bootstrap.Service) -> FastAPI:
         quotas=bootstrap.quotas(settings),
         hosts=tuple(sorted(hosts)),
         readiness=readiness,
+        queue=service.queue_lines,
         documentation=bootstrap.documented(settings),
     )
     return create_app(service.ctx, options)

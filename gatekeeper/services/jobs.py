@@ -94,6 +94,9 @@ def _succeed(ctx: Context, claim: Claim, note: str | None = None) -> None:
 def _retry(ctx: Context, claim: Claim, error: Retryable, handlers: Handlers) -> None:
     with ctx.store.begin() as uow:
         state = uow.release(claim, uow.now + _pause_after(claim, error), described(error), spent_by(error))
+    if isinstance(error, Postponed):
+        LOG.info("job.postponed", key=claim.key, reason=str(error))
+        return
     LOG.warning("job.retried", key=claim.key, state=state.value, reason=str(error))
     if state is JobState.FAILED:
         tell(ctx, claim, error, handlers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
@@ -28,14 +29,25 @@ def router(options: WebOptions) -> APIRouter:
         "/readyz", summary="Whether the service could do its work now", responses={503: {"description": "not ready"}}
     )
     def readyz() -> JSONResponse:
-        """Run every readiness check; 503 with the reasons if one fails."""
+        """Run every readiness check; 503 with the reasons if one fails. Also tells how long the queue is."""
         results = {name: ask(name, check) for name, check in options.readiness.items()}
         ready = all(problem is None for problem in results.values())
         checks = {name: problem or "ok" for name, problem in results.items()}
-        status = 200 if ready else 503
-        return JSONResponse({"status": "ready" if ready else "not ready", "checks": checks}, status_code=status)
+        answer = {"status": "ready" if ready else "not ready", "checks": checks, "queue": queue(options)}
+        return JSONResponse(answer, status_code=200 if ready else 503)
 
     return routes
+
+
+def queue(options: WebOptions) -> dict[str, dict[str, Any]] | None:
+    """Return how many jobs of each kind stand where; None where that cannot be told, which the check of the database says."""
+    if options.queue is None:
+        return None
+    try:
+        return {line.kind.value: line.model_dump(mode="json", exclude={"kind"}) for line in options.queue()}
+    except Exception as error:
+        log.warning("the queue could not be counted", exc_info=error)
+        return None
 
 
 def ask(name: str, check: Readiness) -> str | None:

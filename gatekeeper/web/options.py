@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from gatekeeper.github.tenants import Keyring
 from gatekeeper.services.deliveries import Quotas
+from gatekeeper.store.queries import QueueLine
 from gatekeeper.store.unit_of_work import Store
 
 Readiness = Callable[[], str | None]
@@ -39,6 +40,7 @@ class WebOptions:
     ``largest_delivery``: bytes; GitHub sends at most 25 MB.
     ``slowest_chunk``, ``slowest_delivery``: seconds that a sender may stay silent, and take in all.
     ``readiness``: checks of ``/readyz`` by name.
+    ``queue``: how the queue stands, for ``/readyz``; a long one is told and makes nothing unready.
     ``documentation``: whether ``/docs`` and ``/openapi.json`` are served.
     """
 
@@ -49,4 +51,5 @@ class WebOptions:
     slowest_chunk: float = 10.0
     slowest_delivery: float = 60.0
     readiness: Mapping[str, Readiness] = field(default_factory=dict)
+    queue: Callable[[], Sequence[QueueLine]] | None = None
     documentation: bool = False

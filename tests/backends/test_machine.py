@@ -92,3 +92,15 @@ def test_a_link_in_its_place_is_refused(place: Path, tmp_path: Path) -> None:
     place.symlink_to(elsewhere)
     with pytest.raises(ConfigurationError, match="CONFIG_SCRATCH"):
         Machine(place)
+
+
+def test_jailed_code_of_another_user_can_reach_its_files_and_change_nothing(place: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        place.mkdir()
+        with Machine(place).scratch() as folder:
+            modes = [path.stat().st_mode & 0o777 for path in (place, folder)]
+            others = (folder / "lock").stat().st_mode & 0o077
+    finally:
+        os.umask(before)
+    assert (modes, others) == ([0o711, 0o711], 0)

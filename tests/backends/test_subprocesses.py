@@ -187,7 +187,34 @@ def test_what_a_killed_worker_leaves_in_its_scratch_folder_goes_with_it() -> Non
 
 
 def test_a_probe_does_not_start_while_a_race_holds_the_machine() -> None:
-    made = runner(READ + f"print('{ANSWER}')")
+    made = SubprocessRunner(
+        probe_program=("-c", READ + f"print('{ANSWER}')"), machine=Machine(PLACES[-1]), turn_seconds=0.5
+    )
     with Machine(PLACES[-1]).racing(), pytest.raises(Postponed):
         probe(made)
     assert probe(made).entry_point_found
+
+
+def test_a_probe_waits_a_little_for_the_machine() -> None:
+    made = runner(READ + f"print('{ANSWER}')")
+    begun = threading.Event()
+
+    def race() -> None:
+        with Machine(PLACES[-1]).racing():
+            begun.set()
+            time.sleep(1)
+
+    thread = threading.Thread(target=race)
+    thread.start()
+    assert begun.wait(10)
+    assert probe(made).entry_point_found
+    thread.join()
+
+
+def test_a_run_that_is_no_longer_wanted_does_not_wait_for_the_machine() -> None:
+    made, stop = runner(READ + f"print('{ANSWER}')"), threading.Event()
+    stop.set()
+    before = time.monotonic()
+    with Machine(PLACES[-1]).racing(), pytest.raises(Postponed):
+        probe(made, stop=stop)
+    assert time.monotonic() - before < 4
