@@ -57,8 +57,8 @@ def main() -> None:
         for pair in range(options.blocks // 2):
             for plan in Plan.unit(pair, control=True):
                 with BlockRun(course, plan, course.start(plan)) as block:
-                    block.load([shape_of(c) for c in configurations], 2 * options.steps)
-                    found = block.timed(range(len(kept)), options.groups, options.steps, ignore)
+                    block.load([shape_of(c) for c in configurations], [2 * options.steps for _ in configurations])
+                    found = block.timed(options.groups, ignore)
                 for number, measured in found.items():
                     kept[number].append(measured)
             values = [f"{block_value(blocks[-2]):+.4f} {block_value(blocks[-1]):+.4f}" for blocks in kept]

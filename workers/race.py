@@ -98,7 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         jail = process_jail() if options.jail == "process" else None
         result = race(order, tree=options.tree, models=options.models, jail=jail, progress=report)
     except GatekeeperError as error:
-        report({"event": "error", "code": error.code, "message": str(error)})
+        report(
+            {
+                "event": "error",
+                "code": error.code,
+                "message": error.message,
+                "expected": error.expected,
+                "found": error.found,
+            }
+        )
         return 3 if isinstance(error, Retryable) else 2
     sys.stdout.write(result.model_dump_json() + "\n")
     sys.stdout.flush()

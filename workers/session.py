@@ -52,8 +52,8 @@ class Session:
         self._started = datetime.now(UTC)
         self._guards = self._draw_guards()
         self._all = (*order.request.configurations, *self._guards)
-        self._steps = min(2 * self._rules.steps, min(c.context for c in self._all))
-        self._low = max(1, self._steps // 2)
+        self._steps = [min(2 * self._rules.steps, c.context) for c in self._all]
+        """Most steps of a timed run at each configuration. A short context shortens its own runs and no other's."""
         self._records = [Records(c, course.model, order.request) for c in self._all]
         self._supports: list[SupportAnswer] = []
         self._faults: list[RaceFault] = []
@@ -117,14 +117,14 @@ class Session:
     def _correctness(self, sides: dict[Arm, Side]) -> None:
         """Run the untimed chain: one pair of processes, every configuration, one seed for each regime, all of it followed."""
         pairs: list[tuple[int, Pair]] = []
-        steps = min([CHAIN_STEPS, *(c.context for c in self._all)])
+        steps = [min(CHAIN_STEPS, c.context) for c in self._all]
 
         def chains(block: BlockRun) -> None:
             block.load([shape_of(c) for c in self._all], steps)
             for number, record in enumerate(self._records):
                 record.stages = {arm: sides[arm].stages[number] for arm in Arm}
                 for _ in range(max(2, -(-CHAIN_ROWS // self._all[number].rows))):
-                    data = block.draw(number, steps)
+                    data = block.draw(number, steps[number])
                     base, cand = (block.shot(arm, number, data) for arm in Arm)
                     pairs.append((number, Pair(base, cand)))
 
@@ -133,7 +133,7 @@ class Session:
         for number, pair in pairs:
             self._records[number].check(pair, "chain", prove=number not in proved)
             proved.add(number)
-        self._progress({"event": "correctness", "chains": len(pairs), "steps": steps})
+        self._progress({"event": "correctness", "chains": len(pairs), "steps": max(steps)})
         self._stop_if_wrong()
 
     def _race(self) -> None:
@@ -188,9 +188,8 @@ class Session:
                 draw.offer(number, pair)
 
         def timed(block: BlockRun) -> None:
-            block.load([shape_of(self._all[n]) for n in numbers], self._steps)
-            groups = self._rules.groups
-            found = block.timed(range(len(numbers)), groups, self._low, lambda index, pair: keep(numbers[index], pair))
+            block.load([shape_of(self._all[n]) for n in numbers], [self._steps[n] for n in numbers])
+            found = block.timed(self._rules.groups, lambda index, pair: keep(numbers[index], pair))
             for index, measured in found.items():
                 self._records[numbers[index]].add(measured, control=plan.control)
 

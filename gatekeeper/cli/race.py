@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -102,6 +103,10 @@ def race(
 
     Exit status: 0 better; 1 wrong, not better, worse, inconclusive or declined; 2 held for a person; 3 void.
     """
+    if json_file not in (None, "-") and not writable(Path(str(json_file))):
+        raise click.UsageError(
+            f"expected --json as a file in an existing directory that may be written; found {json_file!r}"
+        )
     catalog = load_catalog()
     if model not in catalog.models:
         raise click.UsageError(f"expected --model as one of {sorted(catalog.models)}; found {model!r}")
@@ -131,6 +136,11 @@ def race(
     if json_file != "-":
         show(outcome, decision, result)
     return status
+
+
+def writable(file: Path) -> bool:
+    """Return whether a file can be written: asked before a race, so that no result is lost after it."""
+    return os.access(file if file.exists() else file.absolute().parent, os.W_OK)
 
 
 def run(order: RaceOrder) -> RaceResult:
@@ -170,6 +180,8 @@ def run(order: RaceOrder) -> RaceResult:
         raise kind(
             str(last.get("message", f"the harness ended with status {code}")),
             code=str(last.get("code", "RACE_HARNESS")),
+            expected=str(last.get("expected", "")),
+            found=str(last.get("found", "")),
         )
     return RaceResult.model_validate_json(text)
 

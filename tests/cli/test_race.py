@@ -51,3 +51,15 @@ def test_a_wrong_candidate_exits_with_1_and_says_why(tmp_path):
 
 def test_code_that_is_not_there_could_not_be_decided(tmp_path):
     assert main(["race", "--model", "kimi_k3", "--candidate", f"{tmp_path}/no::a:b", "--rows", "1"]) == 3
+
+
+def test_a_result_that_could_not_be_written_is_refused_before_the_race(tmp_path, capsys):
+    assert main(["race", "--model", "kimi_k3", "--json", str(tmp_path / "no" / "x.json")]) == 64
+    said = capsys.readouterr().err
+    assert "existing directory" in said and "x.json" in said
+
+
+def test_a_refusal_of_the_harness_is_told_once(capsys):
+    assert main(["race", "--model", "kimi_k3", "--problem", "huge"]) == 3
+    said = capsys.readouterr().err
+    assert said.count("RACE_MODEL") == 1 and said.count("expected") == 1 and "huge" in said

@@ -34,7 +34,8 @@ def toy_order(candidate: str = "stock:baseline", *, rows=(2,), **changes) -> Rac
         purpose="selftest", model="toy_model", problem="small", suite="sha256:" + "0" * 64, target=target,
         candidate=InstalledSource(entry_point=f"{ARMS}.{candidate}"),
         baseline=InstalledSource(entry_point=f"{ARMS}.{changes.pop('baseline', 'stock:baseline')}"),
-        configurations=tuple(Configuration(rows=count, context=64, page_size=4) for count in rows),
+        configurations=changes.pop("configurations", None)
+        or tuple(Configuration(rows=count, context=64, page_size=4) for count in rows),
         rules=rules, **changes,
     )  # fmt: skip
     return RaceOrder(request=request, alpha=0.01)

@@ -49,6 +49,18 @@ def test_identical_arms_finish_and_are_not_better():
     assert [block.swapped for block in record.blocks[:2]] in ([True, False], [False, True])
 
 
+def test_a_short_context_shortens_no_run_but_its_own():
+    result = run(configurations=tuple(Configuration(rows=2, context=count, page_size=4) for count in (1, 3, 64)))
+    assert result.status is RaceStatus.FINISHED, result.faults
+    steps = [
+        {run.steps for block in record.blocks for group in block.groups for run in group.runs}
+        for record in result.configurations
+    ]
+    assert steps[0] == {1} and steps[1] <= {1, 2, 3} and steps[2] <= {4, 5, 6, 7, 8}
+    chains = [{e.check: e for e in record.errors}["chain"] for record in result.configurations]
+    assert [chain.steps / (chain.sequences / 2) for chain in chains] == [1, 3, 32]
+
+
 @pytest.mark.parametrize(
     ("candidate", "code"),
     [

@@ -105,6 +105,7 @@ class BlockRun:
         self.leftovers: dict[Arm, int] = {}
         self.data_seed = new_seed()
         self._weights: list[Weights] = []
+        self._steps: list[int] = []
 
     def __enter__(self) -> BlockRun:
         return self
@@ -113,20 +114,25 @@ class BlockRun:
         for side in self.sides.values():
             self.leftovers[side.arm] = side.close().leftovers
 
-    def load(self, shapes: Sequence[Shape], steps: int) -> None:
-        """Let both arms build every shape, in slot order, and freeze them. Raises ArmFault."""
+    def load(self, shapes: Sequence[Shape], steps: Sequence[int]) -> None:
+        """Let both arms build every shape for runs of up to its number of steps, in slot order, and freeze them.
+
+        Raises:
+            ArmFault: if an arm fails.
+        """
         order = [Arm.CANDIDATE, Arm.BASELINE] if self.plan.swapped else [Arm.BASELINE, Arm.CANDIDATE]
         for arm in order:
             with guarded(self.sides[arm]):
                 self.sides[arm].ready()
                 if self.course.cores.arms:
                     self.sides[arm].process.pin(self.course.cores.arms)
-        for shape in shapes:
-            weights = Weights(self.course.model, shape, self.data_seed, steps)
+        self._steps = list(steps)
+        for shape, most in zip(shapes, steps, strict=True):
+            weights = Weights(self.course.model, shape, self.data_seed, most)
             self._weights.append(weights)
             for arm in order:
                 with guarded(self.sides[arm]):
-                    arena = self.sides[arm].load(self.course.model, shape, steps)
+                    arena = self.sides[arm].load(self.course.model, shape, most)
                     weights.place(arena)
                     self.sides[arm].build(self.course.model, shape, arena)
         for arm in order:
@@ -142,10 +148,14 @@ class BlockRun:
         with guarded(self.sides[arm]):
             return run(self.sides[arm], other, number, self._weights[number], data, self.course.cores.arms)
 
-    def group(self, number: int, low: int, keep: Callable[[Pair], None]) -> Group:
-        """Run one ABBA or BAAB group of two seeds, n random in [low, 2 low], and hand both pairs of snapshots to ``keep``."""
+    def group(self, number: int, keep: Callable[[Pair], None]) -> Group:
+        """Run one ABBA or BAAB group of two seeds and hand both pairs of snapshots to ``keep``.
+
+        The steps of a run are random between half of the most and all of it.
+        """
         order = _random.choice(("ABBA", "BAAB"))
-        data = [self.draw(number, low + secrets.randbelow(low + 1)) for _ in range(2)]
+        least, most = self._range(number)
+        data = [self.draw(number, least + secrets.randbelow(most - least + 1)) for _ in range(2)]
         shots: list[Snapshot] = []
         for place, letter in enumerate(order):
             shots.append(self.shot(LETTERS[letter], number, data[place // 2]))
@@ -156,15 +166,17 @@ class BlockRun:
         )
         return Group(order=order, runs=runs)
 
-    def timed(
-        self, numbers: Sequence[int], groups: int, low: int, keep: Callable[[int, Pair], None]
-    ) -> dict[int, Block]:
-        """Run all groups of the given configurations, in random order, after one untimed run of each arm."""
+    def _range(self, number: int) -> tuple[int, int]:
+        most = self._steps[number]
+        return max(1, most // 2), most
+
+    def timed(self, groups: int, keep: Callable[[int, Pair], None]) -> dict[int, Block]:
+        """Run all groups of every configuration loaded, in random order, after one untimed run of each arm."""
         blocks: dict[int, Block] = {}
-        for number in _random.sample(list(numbers), len(numbers)):
+        for number in _random.sample(range(len(self._steps)), len(self._steps)):
             for arm in _random.sample(list(Arm), 2):
-                self.shot(arm, number, self.draw(number, low))
-            done = tuple(self.group(number, low, lambda pair, n=number: keep(n, pair)) for _ in range(groups))  # type: ignore[misc]
+                self.shot(arm, number, self.draw(number, self._range(number)[0]))
+            done = tuple(self.group(number, lambda pair, n=number: keep(n, pair)) for _ in range(groups))  # type: ignore[misc]
             blocks[number] = Block(
                 pair=self.plan.pair,
                 swapped=self.plan.swapped,
