@@ -17,7 +17,16 @@ from rich.table import Table
 
 from gatekeeper.demo import delivery
 from gatekeeper.demo.pulls import sample_pulls
-from gatekeeper.demo.run import Answer, Page, deliver_all, findings, settled, staged, wait_for_verdicts
+from gatekeeper.demo.run import (
+    LONGEST_SECONDS,
+    Answer,
+    Page,
+    deliver_all,
+    findings,
+    settled,
+    staged,
+    wait_for_verdicts,
+)
 
 PLAIN_WIDTH = 150
 """Columns of the table where no terminal says how wide it is (a log, a pipe)."""
@@ -105,13 +114,15 @@ def _table(answers: tuple[Answer, ...]) -> Table:
 def _telling(page: Page) -> list[tuple[str, str, str, str, str]]:
     """The checks that are not passed with their first findings; for a pull request that passed, one line that says so."""
     rows = []
-    for check in page["checks"]:
+    for check in page.get("checks", ()):
         if check["outcome"] == "passed":
             continue
         told = [item for policy in check["policies"] for item in policy["findings"] if item["effect"] != "note"]
         rows += [(check["check"], check["outcome"], item["code"], item["expected"], item["found"]) for item in told[:2]]
         if not told:
             rows.append((check["check"], check["outcome"], "", "", check["summary"]))
+    if not settled(page):
+        rows.append(("verdict", "pending", "", "", f"not decided within {LONGEST_SECONDS:g} s"))
     return rows or [("verdict", page["outcome"], "", "", page["headline"])]
 
 
@@ -122,10 +133,13 @@ def _surprises(answers: tuple[Answer, ...]) -> Iterator[str]:
             continue
         pull = answer.pull
         wanted = ", ".join([pull.expected, *sorted(pull.codes)])
-        yield f"#{pull.number}: expected {wanted}; found {answer.outcome.value}: {answer.page['headline']}"
+        told = answer.page.get("headline", "no verdict")
+        yield f"#{pull.number}: expected {wanted}; found {answer.outcome.value}: {told}"
+        for job in answer.page.get("jobs", ()):
+            yield f"  job {job['kind']}, {job['state']}: {job['doing']}"
         for item in findings(answer.page):
             yield f"  {item['code']}: {item['message']}; expected {item['expected']}; found {item['found']}"
-        for race in answer.page["races"]:
+        for race in answer.page.get("races", ()):
             yield f"  race on {race['target']}: {race['outcome']}"
             for item in race["reasons"]:
                 yield f"    {item['code']} at {item['where']}: expected {item['expected']}; found {item['found']}"
@@ -139,9 +153,10 @@ def _plain(answer: Answer) -> dict[str, object]:
         "outcome": answer.outcome.value,
         "expected": answer.pull.expected.value,
         "as_expected": answer.as_expected,
-        "checks": {check["check"]: check["outcome"] for check in answer.page["checks"]},
+        "settled": settled(answer.page),
+        "checks": {check["check"]: check["outcome"] for check in answer.page.get("checks", ())},
         "findings": list(findings(answer.page)),
-        "races": answer.page["races"],
+        "races": answer.page.get("races", []),
     }
 
 

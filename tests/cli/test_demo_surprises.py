@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatekeeper.cli.demo import _surprises
+from gatekeeper.cli.demo import _plain, _surprises, _telling
 from gatekeeper.demo.pulls import sample_pulls
 from gatekeeper.demo.run import Answer
 
@@ -13,7 +13,7 @@ REASON = {**FINDING, "where": "rows=1"}
 def page(outcome, findings=()):
     checks = [{"check": "benchmarks", "outcome": outcome, "policies": [{"findings": list(findings)}]}]
     races = [{"target": "cpu", "outcome": "wrong", "reasons": [REASON]}]
-    return {"outcome": outcome, "headline": "one check failed", "checks": checks, "races": races}
+    return {"outcome": outcome, "headline": "one check failed", "checks": checks, "races": races, "verdict": "1"}
 
 
 def test_only_the_surprising_verdict_is_explained():
@@ -25,3 +25,14 @@ def test_only_the_surprising_verdict_is_explained():
         "  race on cpu: wrong",
         "    COR_MISMATCH at rows=1: expected at most 0.01; found 0.02",
     ]
+
+
+def test_what_was_not_decided_in_time_is_not_as_expected_and_says_what_it_waits_for():
+    honest = next(pull for pull in sample_pulls() if pull.expected == "passed")
+    busy = {**page("passed"), "jobs": [{"kind": "race", "state": "running", "doing": "race the candidate"}]}
+    for found in (busy, {}):
+        answer = Answer(honest, found)
+        assert not answer.as_expected and _plain(answer)["settled"] is False
+        assert _telling(found)[-1][1] == "pending"
+    assert "  job race, running: race the candidate" in list(_surprises((Answer(honest, busy),)))
+    assert list(_surprises((Answer(honest, {}),))) == [f"#{honest.number}: expected passed; found pending: no verdict"]
