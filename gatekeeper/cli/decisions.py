@@ -20,6 +20,7 @@ from gatekeeper import bootstrap, texts
 from gatekeeper.cli.answers import Answering, error_document, json_flag
 from gatekeeper.cli.faults import printable
 from gatekeeper.domain.errors import Conflict, Rejected
+from gatekeeper.domain.jobs import JobState
 from gatekeeper.services import decided, decisions
 from gatekeeper.services.decisions import Recorded
 
@@ -87,7 +88,7 @@ def _decide(pull: tuple[str, int], json_wanted: bool, call: Callable[[Any, str, 
         with service.ctx.store.read() as uow:
             latest = uow.latest_verdict(done.snapshot)
             job = uow.job(done.job_id)
-    judged = job is not None and job.finished_at is not None
+    judged = job is not None and job.state in (JobState.SUCCEEDED, JobState.FAILED)
     outcome = latest[1].outcome.value if latest and judged else None
     if json_wanted:
         click.echo(json.dumps({"recorded": done.evidence, "judged": judged, "verdict": outcome}, indent=2))
