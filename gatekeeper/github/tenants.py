@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gatekeeper.domain.errors import ConfigurationError, Rejected
 from gatekeeper.github.signatures import check_secrets, fitting_scopes
@@ -36,7 +36,7 @@ class Tenant:
 class Keyring:
     """The secrets by scope (lower-case; :data:`EVERYWHERE` for the rest), and what is served: empty sets mean everything."""
 
-    secrets: Mapping[str, tuple[bytes, ...]]
+    secrets: Mapping[str, tuple[bytes, ...]] = field(repr=False)
     repositories: frozenset[str] = frozenset()
     installations: frozenset[int] = frozenset()
 
