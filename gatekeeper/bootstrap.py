@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from sqlalchemy import Engine
 
 from gatekeeper import logs
 from gatekeeper.backends.local import JOBS, RACES, LocalQueue, Place
@@ -193,15 +195,27 @@ def build(settings: Settings, *, serves: bool = False) -> Service:
             and if another process already serves the same SQLite file.
     """
     embedded = settings.broker_url is None
-    guard = _guard(settings.data_dir) if serves and embedded else None
-    engine = make_engine(settings.database_url)
-    if embedded:
-        migrate(engine)
-    elif pending := pending_revisions(engine):
-        raise ConfigurationError(
-            "the database is not migrated: run `gatekeeper migrate`", code="CONFIG_MIGRATION", found=f"lacks {pending}"
-        )
-    local = LocalQueue(settings.worker_threads, settings.race_slots) if embedded else None
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as undo:  # a start that fails leaves no lock and no connection behind
+        guard = _guard(settings.data_dir) if serves and embedded else None
+        if guard is not None:
+            undo.callback(os.close, guard)
+        engine = make_engine(settings.database_url)
+        undo.callback(engine.dispose)
+        if embedded:
+            migrate(engine)
+        elif pending := pending_revisions(engine):
+            raise ConfigurationError(
+                "the database is not migrated: run `gatekeeper migrate`", code="CONFIG_MIGRATION",
+                found=f"lacks {pending}",
+            )  # fmt: skip
+        made = _put_together(settings, engine, guard)
+        undo.pop_all()
+    return made
+
+
+def _put_together(settings: Settings, engine: Engine, guard: int | None) -> Service:
+    local = LocalQueue(settings.worker_threads, settings.race_slots) if settings.broker_url is None else None
     box: list[JobQueue] = []
     store = Store(engine, lambda job_ids: box[0].notify(job_ids))
     broker, jobs_queue = _queue(settings, store, local)
@@ -231,7 +245,7 @@ def _queue(settings: Settings, store: Store, local: LocalQueue | None) -> tuple[
     from gatekeeper.backends.celery import CeleryQueue, make_app
 
     assert settings.broker_url is not None
-    app = make_app(settings.broker_url.get_secret_value(), settings.reconcile_seconds)
+    app = make_app(settings.broker_url.get_secret_value(), settings.reconcile_seconds, settings.data_dir)
     return app, CeleryQueue(app, lambda job_id: lane_of(store, job_id))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
@@ -14,8 +15,11 @@ JOBS, PROBES, RACE = "jobs", "probes", "race."
 """Names of the queues; a race's is ``race.<target>``."""
 
 
-def make_app(broker_url: str, reconcile_seconds: float) -> Celery:
-    """Return the Celery application: JSON only, acknowledged after the work, no result backend."""
+def make_app(broker_url: str, reconcile_seconds: float, folder: Path) -> Celery:
+    """Return the Celery application: JSON only, acknowledged after the work, no result backend.
+
+    The timer keeps its notes in ``folder``; by default Celery would write them wherever the process was started.
+    """
     app = Celery("gatekeeper", broker=broker_url)
     app.conf.update(
         accept_content=["json"],
@@ -28,6 +32,7 @@ def make_app(broker_url: str, reconcile_seconds: float) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_transport_options={"visibility_timeout": VISIBILITY_SECONDS},
         task_default_queue=JOBS,
+        beat_schedule_filename=str(folder / "celerybeat-schedule"),
         beat_schedule={"reconcile": {"task": RECONCILE, "schedule": reconcile_seconds}},
     )
     return app
