@@ -12,10 +12,14 @@ from gatekeeper.domain.jobs import JobKind
 from gatekeeper.services.intake import key_of
 from gatekeeper.services.jobs import Handlers, tell
 from gatekeeper.store.jobs import ATTEMPT_LIMIT
+from gatekeeper.store.queries import judged_before
 
 LIMIT = 1000
 READ_AGAIN = timedelta(minutes=15)
 """How long a pull request that could not be read is left alone before it is tried again."""
+JUDGE_AGAIN = timedelta(hours=12)
+"""How long a verdict stands before its facts are looked at again; where they say the same, nothing is written."""
+JUDGED_AT_ONCE = 50
 KEEP_DELIVERIES = timedelta(days=30)
 LOG = structlog.get_logger(__name__)
 
@@ -23,7 +27,8 @@ LOG = structlog.get_logger(__name__)
 def reconcile(ctx: Context, handlers: Handlers, keep_deliveries: timedelta = KEEP_DELIVERIES) -> int:
     """Notify jobs that are due or whose lease ran out, and fail those that lost their worker too often.
 
-    Open pull requests that could not be read are tried again, and deliveries older than ``keep_deliveries`` are deleted, at
+    Open pull requests that could not be read are tried again, those that were judged long ago are judged again, because
+    evidence grows too old and policy sets change, and deliveries older than ``keep_deliveries`` are deleted, at
     most :data:`LIMIT` in one call. Returns how many jobs were notified. A job that is already being taken is notified in vain:
     the claim decides.
     """
@@ -38,6 +43,7 @@ def reconcile(ctx: Context, handlers: Handlers, keep_deliveries: timedelta = KEE
         LOG.info("reconcile.notified", jobs=len(due))
         ctx.queue.notify(due)
     _read_again(ctx)
+    _judge_again(ctx)
     _purge(ctx, keep_deliveries)
     return len(due)
 
@@ -49,6 +55,15 @@ def _read_again(ctx: Context) -> None:
             uow.enqueue(JobKind.INTAKE, key_of(repository_id, number))
     if given_up:
         LOG.info("reconcile.read_again", pulls=len(given_up))
+
+
+def _judge_again(ctx: Context) -> None:
+    with ctx.store.begin() as uow:
+        stale = judged_before(uow, uow.now - JUDGE_AGAIN, JUDGED_AT_ONCE)
+        for digest in stale:
+            uow.enqueue(JobKind.EVALUATE, digest, priority=-1)
+    if stale:
+        LOG.info("reconcile.judge_again", snapshots=len(stale))
 
 
 def _purge(ctx: Context, keep: timedelta) -> None:

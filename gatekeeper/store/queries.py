@@ -9,7 +9,7 @@ from sqlalchemy import and_, case, func, select
 from gatekeeper.domain.documents import Value
 from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.store.jobs import CANCELLED
-from gatekeeper.store.tables import jobs
+from gatekeeper.store.tables import jobs, pulls
 from gatekeeper.store.unit_of_work import ReadUnit
 
 
@@ -52,3 +52,21 @@ def queue_lines(uow: ReadUnit) -> tuple[QueueLine, ...]:
     found = {row.kind: QueueLine.model_validate(dict(row._mapping)) for row in rows}
     lines = (found.get(kind.value) for kind in JobKind)
     return tuple(line for line in lines if line is not None and any(getattr(line, name) for name in counted))
+
+
+def judged_before(uow: ReadUnit, moment: datetime, limit: int) -> list[str]:
+    """Return digests of current snapshots of open pull requests whose evaluation ended last before a moment, oldest first."""
+    return list(
+        uow.connection.scalars(
+            select(jobs.c.key)
+            .join(pulls, pulls.c.snapshot == jobs.c.key)
+            .where(
+                jobs.c.kind == JobKind.EVALUATE.value,
+                jobs.c.state == JobState.SUCCEEDED.value,
+                jobs.c.finished_at < moment,
+                pulls.c.open.is_(True),
+            )
+            .order_by(jobs.c.finished_at)
+            .limit(limit)
+        )
+    )

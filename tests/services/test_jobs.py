@@ -17,6 +17,7 @@ from gatekeeper.services.jobs import Handlers, pause, run
 from gatekeeper.services.reconcile import reconcile
 from gatekeeper.store.jobs import ATTEMPT_LIMIT, JobRow
 from gatekeeper.store.unit_of_work import Store
+from tests.builders import snapshot
 from tests.conftest import Notices, TestClock
 
 
@@ -192,3 +193,30 @@ def test_reconcile_fails_what_lost_its_worker_too_often_and_tells(bench: Bench, 
 def test_pauses_double_up_to_five_minutes() -> None:
     for attempt, full in ((1, 2), (2, 4), (5, 32), (9, 300), (500, 300)):
         assert full / 2 <= pause(attempt).total_seconds() <= full
+
+
+def test_reconcile_has_open_pull_requests_judged_again_that_were_judged_long_ago(
+    bench: Bench, clock: TestClock
+) -> None:
+    with bench.ctx.store.begin() as uow:
+        digests = [uow.put_snapshot(snapshot(number)) for number in (1, 2)]
+        digests.append(uow.put_snapshot(snapshot(3).model_copy(update={"open": False})))
+        for digest in digests:
+            claim = uow.claim(uow.enqueue(JobKind.EVALUATE, digest), timedelta(seconds=60))
+            assert claim is not None
+            uow.finish(claim, JobState.SUCCEEDED)
+    clock.move(hours=11)
+    assert reconcile(bench.ctx, bench.handlers) == 0 and waiting(bench) == set()
+    with bench.ctx.store.begin() as uow:
+        claim = uow.claim(uow.enqueue(JobKind.EVALUATE, digests[1]), timedelta(seconds=60))
+        assert claim is not None
+        uow.finish(claim, JobState.SUCCEEDED)
+    clock.move(hours=2)
+    reconcile(bench.ctx, bench.handlers)
+    assert waiting(bench) == {digests[0]}, "neither the one judged since nor the closed one"
+
+
+def waiting(bench: Bench) -> set[str]:
+    with bench.ctx.store.read() as uow:
+        rows = [uow.job(job_id) for job_id in uow.due_jobs(10, [JobKind.EVALUATE])]
+    return {row.key for row in rows if row is not None}
