@@ -114,5 +114,3 @@ class Context:
     """How often a running race or probe asks whether it is still wanted."""
     coalesce: timedelta = timedelta(0)
     """How long an intake waits for further pushes to the same pull request."""
-    allowed_repositories: frozenset[str] = frozenset()
-    """Full names that are served; empty: all that have the secret."""

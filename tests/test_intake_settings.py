@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from gatekeeper.config import Settings
 from gatekeeper.domain.errors import ConfigurationError
 from gatekeeper.github.tenants import EVERYWHERE
 from gatekeeper.services.deliveries import Quotas
+from gatekeeper.web.errors import STATUS_OF_CODE
 
 LONG, OTHER = "s" * 40, "t" * 40
 
@@ -74,6 +76,21 @@ def test_quotas_follow_the_settings_and_have_the_same_defaults() -> None:
         author_intakes=5,
     )
     assert bootstrap.quotas(narrow) == Quotas(1, 2, 3, 4, 5)
+
+
+def test_the_page_about_webhooks_names_every_setting_and_every_code() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "webhooks.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (\S+) \|", page, re.MULTILINE))
+    assert {name for name in Settings.model_fields if "webhook" in name or "deliver" in name or "intakes" in name} <= {
+        name.lower() for name in rows
+    }
+    for name, default in rows.items():
+        field = Settings.model_fields[name.lower()]
+        if default.isdigit():
+            assert int(default) == field.default, name
+    for code, status in STATUS_OF_CODE.items():
+        if code.startswith("HOOK_"):
+            assert re.search(rf"^\| {status} \|[^|]*`{code}`", page, re.MULTILINE), code
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import Outcome, Severity
 from gatekeeper.domain.race import RaceRequest
 from gatekeeper.domain.repository import RepositoryConfiguration
-from gatekeeper.domain.snapshot import Author, Snapshot
+from gatekeeper.domain.snapshot import NULL_ID, Author, Snapshot
 from gatekeeper.domain.verdict import CheckResult, Verdict
 from gatekeeper.services.evaluate import CONFIGURATION
 from gatekeeper.store.jobs import JobRow
@@ -112,7 +112,7 @@ def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
         author=snapshot.author if snapshot else Author(id=pull.author_id, login=pull.author_login),
         base_ref=pull.base_ref,
         head_sha=pull.head_sha,
-        base_sha=snapshot.key.base_sha if snapshot else None,
+        base_sha=snapshot.key.base_sha if snapshot and snapshot.key.base_sha != NULL_ID else None,
         merge_tree=snapshot.merge_tree if snapshot else None,
         open=pull.open,
         draft=pull.draft,
@@ -135,7 +135,7 @@ def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
 
 
 def _changed_files(snapshot: Snapshot | None) -> int | None:
-    if snapshot is None:
+    if snapshot is None or snapshot.refusal is not None:
         return None
     return len({change.path for comparison in snapshot.proposed for change in comparison.changes})
 

@@ -13,8 +13,10 @@ from uuid import uuid4
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from gatekeeper.domain.events import BaseMoved, Ping, PullRequestAction, PullRequestChanged
+from gatekeeper.domain.jobs import JobKind
 from gatekeeper.github.payloads import parse_object
 from gatekeeper.github.signatures import read_signature, sign, verify_signature
 from gatekeeper.github.tenants import make_keyring
@@ -34,13 +36,18 @@ EVENTS: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[TestClient]:
+def store(tmp_path: Path) -> Iterator[Store]:
     engine = make_engine(f"sqlite:///{tmp_path}/real.db")
     tables.METADATA.create_all(engine)
-    store = Store(engine, lambda _: None)
+    made = Store(engine, lambda _: None)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(store: Store) -> TestClient:
     context = SimpleNamespace(store=store, coalesce=timedelta(0))
-    yield TestClient(create_app(context, WebOptions(make_keyring((SECRET.encode(),)), hosts=("testserver",))))
-    store.close()
+    return TestClient(create_app(context, WebOptions(make_keyring((SECRET.encode(),)), hosts=("testserver",))))
 
 
 def deliver(client: TestClient, event: str, body: bytes, signature: str) -> Any:
@@ -69,14 +76,52 @@ def test_every_pull_request_example_is_typed() -> None:
         assert isinstance(event, PullRequestChanged)
         assert event.action.value == example["action"] and event.action is not PullRequestAction.UNKNOWN
         assert event.number == example["number"] and event.head_sha == example["pull_request"]["head"]["sha"]
-        assert event.repository.id == example["repository"]["id"]
+        assert event.repository.model_dump() == {
+            "id": example["repository"]["id"], "full_name": example["repository"]["full_name"],
+        }  # fmt: skip
+        pull = example["pull_request"]
+        assert (event.title, event.base_ref, event.draft) == (pull["title"], pull["base"]["ref"], pull["draft"])
+        assert (event.author_id, event.author_login) == (pull["user"]["id"], pull["user"]["login"])
+        assert event.open is (pull["state"] == "open")
+        assert event.updated_at is not None and event.updated_at.strftime("%Y-%m-%dT%H:%M:%SZ") == pull["updated_at"]
+        assert event.sender_id == example["sender"]["id"]
+        assert event.installation_id == example.get("installation", {}).get("id")
 
 
-def test_every_pull_request_example_is_accepted(client: TestClient) -> None:
+def test_the_examples_hold_open_and_closed_drafts_and_installations() -> None:
+    events = [
+        read_event("pull_request", parse_object(json.dumps(example).encode())) for example in EVENTS["pull_request"]
+    ]
+    typed = [event for event in events if isinstance(event, PullRequestChanged)]
+    assert {event.open for event in typed} == {True, False}
+    assert any(event.installation_id for event in typed) and any(event.installation_id is None for event in typed)
+
+
+def test_every_pull_request_example_is_accepted_and_asks_for_a_look(client: TestClient, store: Store) -> None:
+    asked: dict[str, int] = {}
     for example in EVENTS["pull_request"]:
         body = json.dumps(example).encode()
         answer = deliver(client, "pull_request", body, sign(SECRET.encode(), body))
         assert (answer.status_code, answer.json()["status"]) == (202, "accepted")
+        key = f"{example['repository']['id']}:{example['number']}"
+        asked[key] = asked.get(key, 0) + 1
+        with store.read() as uow:
+            kept = uow.delivery(1, answer.json()["delivery"])
+            job = uow.job_named(JobKind.INTAKE, key)
+        assert kept is not None and kept.body == body and kept.action == example["action"]
+        assert (kept.repository_id, kept.number) == (example["repository"]["id"], example["number"])
+        assert job is not None and job.asked == asked[key] and job.delivery_id == kept.guid
+
+
+def test_an_altered_example_is_refused_whatever_it_is(client: TestClient, store: Store) -> None:
+    for name, examples in EVENTS.items():
+        body = json.dumps(examples[0]).encode()
+        signature = sign(SECRET.encode(), body)
+        changed = body.replace(b":", b": ", 1) if b": " not in body[:40] else body.replace(b": ", b":", 1)
+        assert changed != body and json.loads(changed) == json.loads(body)
+        assert deliver(client, name, changed, signature).status_code == 401, name
+    with store.read() as uow:
+        assert uow.connection.execute(select(tables.deliveries)).first() is None
 
 
 @pytest.mark.parametrize("name", sorted(set(EVENTS) - {"pull_request"}))

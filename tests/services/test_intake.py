@@ -24,7 +24,6 @@ from gatekeeper.demo import delivery
 from gatekeeper.demo.upstream import Upstream, build
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.refusals import ENGINE, INTAKE
-from gatekeeper.domain.snapshot import NULL_ID
 from gatekeeper.git import plumbing
 from gatekeeper.services.intake import LOOK_AGAIN
 from gatekeeper.store.tables import deliveries, jobs
@@ -144,6 +143,7 @@ def test_refused_objects_are_a_failed_verdict_of_the_head_that_was_announced(sce
         scene.work_off()
     page = scene.page()
     assert (page["outcome"], page["head_sha"], page["base_sha"]) == ("failed", head, scene.upstream.base_sha)
+    assert page["changed_files"] is None, "nobody has counted them"
     assert page["headline"] == "failed: isolation, 1 finding" and page["jobs"] == []
     assert {check["check"]: check["outcome"] for check in page["checks"]} == {
         "isolation": "failed", "scope": "pending", "benchmarks": "pending", "contributor-log": "pending",
@@ -198,7 +198,7 @@ def test_a_base_that_git_refuses_is_not_the_heads_fault(scene: Scene) -> None:
     scene.announce(head)
     scene.work_off()
     page, finding = scene.page(), scene.finding()
-    assert (page["outcome"], page["head_sha"], page["base_sha"]) == ("error", head, NULL_ID)
+    assert (page["outcome"], page["head_sha"], page["base_sha"]) == ("error", head, None)
     assert (finding["code"], finding["policy"]) == ("ISO_MALFORMED_TREE", ENGINE)
     assert "base branch" in finding["message"]
     text = scene.client.get(WHERE.removeprefix("/api/v1")).text
