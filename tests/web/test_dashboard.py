@@ -102,7 +102,9 @@ def test_a_race_shows_figures_interval_margin_and_whose_word_it_is(seeded: Any) 
     assert race["outcome"] == "better" and len(race["figures"]) == 2 and race["jail"] == "process"
     assert all(figure["lower"] > figure["margin"] for figure in race["figures"])
     assert {row["tensor"] for row in race["errors"]} == {"out", "layer 0 state"}
-    assert seeded.client.get(f"/races/{RACE}").text.count("layer 0 state") == 2
+    assert seeded.client.get(f"/races/{RACE}").text.count("layer 0 state") == 4, (
+        "two configurations, two checks of each"
+    )
 
 
 def test_a_slower_candidate_is_not_drawn_as_passed(seeded: Any) -> None:
