@@ -1,6 +1,6 @@
 """Kimi K3, one KDA layer with experts on one rank of eight: the 23-kernel stock path against the CuTe DSL candidate.
 
-    python benchmarks/gpu/k3_layer.py LIBRARY OUT.json [--rows 1,2,8] [--sets 4] [--blocks 31] [--no-tune]
+    python benchmarks/gpu/k3_layer.py LIBRARY OUT.json [--rows 1,2,8] [--checks 1,2,8] [--replays 300] [--sets 4] [--blocks 31] [--no-tune]
 
 One process, cold weights (the sets rotate), both paths interleaved block by block. This is a benchmark, not a race: its ratios have no
 verdict. Evidence is of one shard: the other ranks' parts are inputs (comm = shard).
@@ -25,78 +25,17 @@ import triton
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
+from checks import NULL_ROWS, Oracle, good, replays  # noqa: E402
 from timing import capture, copy_bandwidth, interleaved, nodes, quick, spread  # noqa: E402
 
 from kernels_under_test.kimi_k3.cuda.cute.layer import Candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.tactics import tactics  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.reference import after_routing, before_experts, shortfall  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.sizes import OUT_SHARD, floor_us, kernel_bytes  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.stock.layer import Stock  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.reference import before_experts  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.sizes import floor_us, kernel_bytes  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.stock.layer import GROUPED, NARROW, PRODUCTS, Stock, Tile  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.tensors import draw_inputs, draw_weights  # noqa: E402
-
-STATES = ("prefix", "state", "conv_state")
-
-
-def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """|found - wanted| / |wanted|; NaN stays NaN."""
-    return float((found.double() - wanted.double()).norm() / wanted.double().norm())
-
-
-def check(
-    make: Callable[[dict], Any], weights: Any, rows: int, seed: int, null_rows: tuple[int, ...] = ()
-) -> dict[str, Any]:
-    """Errors of one step of an arm against the reference; replayed twice through a graph from restored states."""
-    inputs = draw_inputs(rows, seed, "cuda", null_rows)
-    kept = {k: v.clone() for k, v in inputs.items()}
-    wanted = before_experts(weights.dense, kept)
-    arm = make(inputs)
-    if hasattr(arm, "fill_front"):
-        arm.fill_front(wanted["logits"].float(), wanted["z"].bfloat16())
-    graph = capture(arm.run)
-    outs = []
-    for _ in range(2):
-        for name in STATES:
-            inputs[name].copy_(kept[name])
-        arm.out[:, :OUT_SHARD] = float("nan")
-        arm.core.fill_(float("nan"))
-        graph.replay()
-        torch.cuda.synchronize()
-        outs.append(arm.out.clone())
-    live = kept["slots"] > 0
-    slots = kept["slots"][live].long()
-    ids = arm.ids.clone()
-    valid = bool(((ids >= 0) & (ids < 896)).all()) and all(len(set(r)) == 16 for r in ids.tolist())
-    result = {
-        "prefix": error(inputs["prefix"], wanted["prefix"]),
-        "y": error(arm.y, wanted["y"]),
-        "y_rows": [round(error(a, b), 5) for a, b in zip(arm.y, wanted["y"], strict=True)][:16],
-        "core": error(arm.core, wanted["core"]),
-        "core_rows": [round(error(a, b), 5) for a, b in zip(arm.core, wanted["core"], strict=True)][:16],
-        "state": error(inputs["state"][slots], wanted["state"]),
-        "conv_state": error(inputs["conv_state"][slots], wanted["conv_state"]),
-        "others_untouched": bool(torch.equal(torch.nan_to_num(inputs["state"][0]), torch.nan_to_num(kept["state"][0]))),
-        "logits": error(arm.logits, wanted["logits"]),
-        "ids_valid": valid,
-        "repeat_equal": bool(torch.equal(outs[0], outs[1])),
-        "peers_columns": bool(torch.equal(arm.out[:, OUT_SHARD:], kept["peers_out"][:, OUT_SHARD:])),
-    }
-    if valid:
-        result["shortfall"] = shortfall(wanted, weights.dense["bias"], ids)
-        result["distinct_experts"] = int(ids.unique().numel())
-        result["out"] = error(arm.out[:, :OUT_SHARD], after_routing(weights, kept, wanted, ids))
-    return result
-
-
-def good(result: dict[str, Any]) -> bool:
-    """Within bf16 rounding of the reference, and every state in place."""
-    return (
-        all(result.get(k, 1.0) < 1.5e-2 for k in ("prefix", "core", "conv_state", "logits", "state"))
-        and result.get("out", 1.0) < 3e-2
-        and result.get("shortfall", 1.0) < 2e-2
-        and all(result[k] for k in ("ids_valid", "repeat_equal", "peers_columns", "others_untouched"))
-    )
 
 
 def guarded(record: dict[str, Any], key: str, run: Callable[[], Any]) -> Any:
@@ -107,7 +46,7 @@ def guarded(record: dict[str, Any], key: str, run: Callable[[], Any]) -> Any:
     except Exception as failure:
         record[key] = {"failed": f"{type(failure).__name__}: {str(failure)[:1500]}"}
         traceback.print_exc(limit=4)
-    print(f"[{time.time() - start:6.1f} s] {key}: {json.dumps(record[key])[:900]}", flush=True)
+    print(f"[{time.time() - start:6.1f} s] {key}: {json.dumps(record[key])[:700]}", flush=True)
     return record[key]
 
 
@@ -194,7 +133,7 @@ def race_rows(rows: int, sets: list[Any], library: Any, blocks: int, tuned: bool
     record: dict[str, Any] = {}
     stock = arms(rows, sets, Stock, 100 + rows)
     guarded(record, "stock_tiles", lambda: tune_stock(stock))
-    guarded(record, "stock_products", lambda: products(stock[0]))
+    guarded(record, "stock_alone", lambda: stock_alone(stock))
     graphs = {"stock": capture(run_all(stock))}
     record["stock_nodes"] = nodes(graphs["stock"])
     record["stock_nodes_per_layer"] = sum(record["stock_nodes"].values()) / len(sets)
@@ -223,52 +162,102 @@ def race_rows(rows: int, sets: list[Any], library: Any, blocks: int, tuned: bool
     return record
 
 
-TILES = {
-    "in": [(32, 2, 4), (64, 4, 3), (64, 4, 5), (64, 8, 3), (128, 4, 3), (128, 8, 3), (128, 8, 4)],
-    "out": [(64, 4, 3), (128, 4, 3), (128, 8, 3), (256, 4, 2), (256, 8, 3), (512, 8, 2)],
-}
+def stock_tiles(rows: int) -> dict[str, list[Tile | None]]:
+    """Tiles to try for each stock kernel that has some; None is the library's product."""
+    tiles: dict[str, list[Tile | None]] = {
+        "in": [(32, 2, 3), (64, 2, 3), (64, 4, 3), (64, 4, 4), (128, 4, 3)],
+        "out": [(32, 1, 3), (64, 2, 3), (64, 2, 2), (128, 4, 3)],
+    }
+    if rows <= 2:
+        return tiles
+    narrow: list[Tile | None] = [NARROW[rows], (16, 64, 4, 4), *([(16, 128, 8, 3)] if rows <= 16 else [])]
+    return tiles | {"router": [None, *narrow], "gate_up": [None, *narrow], "tail_up": narrow}
 
 
 def tune_stock(made: list[Stock]) -> dict[str, Any]:
-    """Gives every stock arm the fastest of its tiles (rows, warps, stages) for the grouped products, timed alone on cold experts."""
+    """Gives every stock arm its fastest tiles, each kernel timed alone on cold weights."""
     found: dict[str, Any] = {}
     run_all(made)()
-    best: dict[str, tuple[int, int, int]] = {}
-    for kind, tiles in TILES.items():
-        times = {}
+    for kernel, tiles in stock_tiles(made[0].m).items():
+        times: dict[Tile | None, float] = {}
         for tile in tiles:
-            for arm in made:
-                arm.tiles = {**arm.tiles, kind: tile}
 
-            def run(kind: str = kind) -> None:
+            def run(kernel: str = kernel) -> None:
                 for arm in made:
-                    arm.grouped(kind)
+                    (arm.grouped if kernel in GROUPED else arm.product)(kernel)
 
+            for arm in made:
+                arm.set_tile(kernel, tile)
             try:
                 times[tile] = quick(run, 3, 4) / len(made)
             except Exception as failure:
-                found[f"{kind} {tile}"] = f"{type(failure).__name__}: {str(failure)[:80]}"
-        best[kind] = min(times, key=lambda t: times[t])
-        found |= {f"{kind} {tile}": round(us, 2) for tile, us in times.items()}
+                found[f"{kernel} {tile}"] = f"{type(failure).__name__}: {str(failure)[:80]}"
+        best = min(times, key=lambda t: times[t])
+        found |= {f"{kernel} {tile}": round(us, 2) for tile, us in times.items()} | {f"{kernel} chosen": best}
         for arm in made:
-            arm.tiles = {**arm.tiles, kind: best[kind]}
-    return found | {"chosen": {k: list(v) for k, v in best.items()}}
+            arm.set_tile(kernel, best)
+    return found
 
 
-def products(arm: Stock) -> dict[str, Any]:
-    """Nodes of each library product: above one, the library splits K and reduces."""
-    w = arm.w
-    pairs = {
-        "in_proj": (arm.x, w["in_proj"], arm.y), "o_proj": (arm.core, w["o_proj"], arm.part),
-        "latent_down": (arm.x, w["latent_down"], arm.latent), "gate_up": (arm.x, w["gate_up"], arm.gu),
-        "shared_down": (arm.sh, w["shared_down"], arm.down),
-    }  # fmt: skip
-    found = {}
-    for name, (x, weight, y) in pairs.items():
-        found[name] = nodes(capture(lambda x=x, weight=weight, y=y: torch.mm(x, weight.t(), out=y)))
-    found["router"] = nodes(capture(lambda: torch.mm(arm.x, w["router"].t(), out_dtype=torch.float32, out=arm.logits)))
-    found["f_b"] = nodes(capture(lambda: torch.mm(arm.y[:, 6144:6272], w["f_b"].t(), out=arm.raw)))
-    return {name: sum(n.values()) for name, n in found.items()}
+def stock_alone(made: list[Stock]) -> dict[str, float]:
+    """Microseconds of each stock product alone over the sets, 6 rounds in a graph, and of the library's product where that is none."""
+
+    def repeat(name: str) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(6):
+                for arm in made:
+                    (arm.grouped if name in GROUPED else arm.product)(name)
+
+        return run
+
+    found = {name: quick(repeat(name), 3, 4) / (6 * len(made)) for name in (*PRODUCTS, *GROUPED)}
+    for name in PRODUCTS:
+        tile = made[0].tiles.get(name)
+        if tile is None or name == "tail_up":
+            continue
+        for arm in made:
+            arm.set_tile(name, None)
+        found[f"{name} by the library"] = quick(repeat(name), 3, 4) / (6 * len(made))
+        for arm in made:
+            arm.set_tile(name, tile)
+    return found
+
+
+def check_all(record: dict[str, Any], library: Any, sets: list[Any], rows: int, count: int) -> None:
+    """One number of rows: both paths against the reference with and without null rows; every variant against the reference and, over
+    replays on fresh inputs, against itself run serially; and all sets as layers of one graph."""
+    checks = record.setdefault(str(rows), {})
+    for null in ((), NULL_ROWS.get(rows, ())) if rows > 1 else ((),):
+        oracle = Oracle(sets[0], rows, 7 + rows, null)
+        for arm in ("stock", "candidate"):
+
+            def judge(arm: str = arm, oracle: Oracle = oracle) -> dict[str, Any]:
+                inputs = oracle.inputs()
+                made = Stock(sets[0], inputs) if arm == "stock" else Candidate(library, sets[0], inputs)
+                result = oracle.judge(made, inputs, 3)
+                return result | {"good": good(result)}
+
+            guarded(checks, f"{arm}{' with null rows' if null else ''}", judge)
+    oracle = Oracle(sets[0], rows, 7 + rows)
+    for kernel in candidate(rows):
+        for index in range(1, len(tactics(kernel, rows))):
+
+            def variant(kernel: str = kernel, index: int = index) -> dict[str, Any]:
+                inputs = oracle.inputs()
+                arm = Candidate(library, sets[0], inputs, {kernel: index})
+                result = oracle.judge(arm, inputs)
+                return {"good": good(result), "out": result.get("out")} | replays([(arm, inputs)], count // 6, 1000)
+
+            guarded(checks, f"{kernel} {index}", variant)
+
+    def layers() -> dict[str, Any]:
+        made = []
+        for weights in sets:
+            inputs = draw_inputs(rows, 3, "cuda")
+            made.append((Candidate(library, weights, inputs), inputs))
+        return replays(made, count, 5000)
+
+    guarded(checks, f"{len(sets)} layers of a graph", layers)
 
 
 def main() -> None:
@@ -281,6 +270,9 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=31)
     parser.add_argument("--no-tune", action="store_true")
     parser.add_argument("--checks", default="1,2,8,16,32,64")
+    parser.add_argument(
+        "--replays", type=int, default=300, help="of the default variants; a sixth for each other variant"
+    )
     args = parser.parse_args()
     record: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
@@ -302,22 +294,18 @@ def main() -> None:
     def save() -> None:
         args.out.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
-    checks = record["checks"] = {}
-    makers = {"stock": lambda t: Stock(sets[0], t), "candidate": lambda t: Candidate(library, sets[0], t)}
-    cases = [(rows, ()) for rows in (int(r) for r in args.checks.split(",") if r)]
-    cases += [(rows, (1,) if rows == 2 else (1, 5, 6)) for rows, _ in cases if rows > 1]
-    for rows, null in cases:
-        for arm, make in makers.items():
-            key = f"{arm} {rows}" + (f" null {len(null)}" if null else "")
-            guarded(checks, key, lambda: check(make, sets[0], rows, 7 + rows, null))  # noqa: B023
-    for index in range(len(tactics("in_proj", 8))):
-        guarded(
-            checks,
-            f"candidate 8 in_proj {index}",
-            lambda: check(lambda t: Candidate(library, sets[0], t, {"in_proj": index}), sets[0], 8, 15),  # noqa: B023
-        )
-    record["checks_good"] = {k: good(v) if "failed" not in v else False for k, v in checks.items()}
-    print("good:", record["checks_good"], flush=True)
+    record["checks"] = {}
+    for rows in (int(r) for r in args.checks.split(",") if r):
+        check_all(record["checks"], library, sets, rows, args.replays)
+        save()
+    bad = [
+        f"{rows} rows, {name}"
+        for rows, found in record["checks"].items()
+        for name, r in found.items()
+        if "failed" in r or r.get("wrong") or not r.get("good", True)
+    ]
+    record["wrong"] = bad
+    print("wrong:", bad or "nothing", flush=True)
     save()
     record["rows"] = {}
     for rows in (int(r) for r in args.rows.split(",") if r):

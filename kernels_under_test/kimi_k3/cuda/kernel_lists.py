@@ -40,21 +40,24 @@ CANDIDATE = (
     "ffn_residual",
     "front",
     "route",
-    "group",
-    "shared_down",
+    "group_shared_down",
     "experts_in",
     "experts_out",
     "tail_finalise",
     "tail_up",
 )
-"""The candidate's 13 launches. The forget gate lies in ``kda``, the all-reduce in ``ffn_residual``, the router and latent shards and
-the shared gate/up with its activation in ``front``; the last kernel writes into the row that the next layer reads."""
+"""The candidate's 12 launches. The forget gate lies in ``kda``, the all-reduce in ``ffn_residual``, the router and latent shards and
+the shared gate/up with its activation in ``front``; the grouping by expert runs beside the shared expert's second product; the last
+kernel writes into the row that the next layer reads."""
+
+CANDIDATE_ONE_ROW = (*CANDIDATE[:6], "route_shared_down", *CANDIDATE[8:])
+"""At one row there is nothing to group, and the routing itself runs beside the shared expert's second product: 11 launches."""
 
 
 def candidate(rows: int) -> tuple[str, ...]:
-    """The launches for a number of rows: at one row there is nothing to group, which leaves 12.
+    """The launches for a number of rows.
 
     Raises:
         ValueError: outside 1 to 64 rows.
     """
-    return tuple(name for name in CANDIDATE if name != "group" or bin_rows(rows) > 1)
+    return CANDIDATE if bin_rows(rows) > 1 else CANDIDATE_ONE_ROW

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 PLACES = ((6, 15), (3, 12), (0, 14), (9, 13))
 """Of each pair of codes: lowest bit of the magnitude, and the sign bit, inside a 16-bit half."""
-
-
-STOCK_ASM = os.environ.get("K3_STOCK_DECODE", "plain") == "asm"
-"""Stock's packing: words for the decode in assembly, or plain nibbles (first half of a chunk in the low ones)."""
 
 
 def values(codes: Tensor, scales: Tensor) -> Tensor:
@@ -49,12 +43,14 @@ def tiles(codes: Tensor, scales: Tensor, *, paired: bool) -> tuple[Tensor, Tenso
     return words.contiguous(), lifted.permute(0, 1, 4, 3, 2, 5).reshape(e, -1).contiguous()
 
 
-def halves(codes: Tensor, block: int) -> Tensor:
-    """The stock packing of [E, N, K]: bytes [E, N, K / 2]; a chunk of 2 x block columns has its first half in the even outputs of a
-    word's decode and its second half in the odd ones."""
+def words(codes: Tensor, block: int) -> Tensor:
+    """The stock packing of [E, N, K]: int32 [E, N, K / 8]. Word i of a chunk of 8 x block columns holds columns j x block + i for
+    j = 0..7, four in each half, so that one word decodes to one column of each of eight blocks."""
     e, n, k = codes.shape
-    parts = codes.view(e, n, k // (2 * block), 2, block // 4, 4)
-    if not STOCK_ASM:
-        return (parts[:, :, :, 0] | (parts[:, :, :, 1] << 4)).reshape(e, n, k // 2)
-    words = pack(torch.cat((parts[:, :, :, 0], parts[:, :, :, 1]), dim=-1))
-    return words.view(torch.uint8).reshape(e, n, k // 2)
+    parts = codes.view(e, n, k // (8 * block), 2, 4, block).to(torch.int32)
+    word = torch.zeros(e, n, k // (8 * block), block, dtype=torch.int32, device=codes.device)
+    for half in range(2):
+        for i, (magnitude, sign) in enumerate(PLACES):
+            code = parts[:, :, :, half, i]
+            word |= ((code & 7) << (magnitude + 16 * half)) | ((code >> 3) << (sign + 16 * half))
+    return word.view(e, n, k // 8)

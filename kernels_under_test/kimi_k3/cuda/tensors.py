@@ -28,7 +28,8 @@ from kernels_under_test.kimi_k3.cuda.sizes import (
 )  # fmt: skip
 
 SLOTS = 65
-STOCK_BLOCK = {"in": 128, "out": 64}
+STOCK_BLOCK = {"in": 32, "out": 16}
+"""Columns of a block of the stock packing: 8 of them are a chunk, and 3 chunks are the 384 columns of the second product."""
 BF16 = torch.bfloat16
 
 
@@ -81,15 +82,15 @@ def draw_weights(seed: int, device: str, keep_codes: bool) -> Weights:
         scales = torch.randint(center - 1, center + 2, (EXPERTS, n, k // 32), device=device, generator=gen).to(
             torch.uint8
         )
-        stock[f"{kind}_codes"] = torch.empty(EXPERTS, n, k // 2, dtype=torch.uint8, device=device)
-        stock[f"{kind}_scales"] = scales
+        stock[f"{kind}_codes"] = torch.empty(EXPERTS, n, k // 8, dtype=torch.int32, device=device)
+        stock[f"{kind}_scales"] = scales.view(torch.int32)
         candidate[f"{kind}_codes"] = torch.empty(EXPERTS, n * k // 8, dtype=torch.int32, device=device)
         candidate[f"{kind}_scales"] = torch.empty(EXPERTS, n * k // 32, dtype=torch.uint8, device=device)
         kept = []
         for at in range(0, EXPERTS, 64):
             part = slice(at, at + 64)
             drawn = torch.randint(0, 16, (64, n, k), device=device, generator=gen, dtype=torch.uint8)
-            stock[f"{kind}_codes"][part] = mxfp4.halves(drawn, STOCK_BLOCK[kind])
+            stock[f"{kind}_codes"][part] = mxfp4.words(drawn, STOCK_BLOCK[kind])
             words, lifted = mxfp4.tiles(drawn, scales[part], paired=kind == "in")
             candidate[f"{kind}_codes"][part] = words
             candidate[f"{kind}_scales"][part] = lifted

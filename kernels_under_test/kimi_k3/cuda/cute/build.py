@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from kernels_under_test.kimi_k3.cuda.cute.tactics import EXPERT_SHAPES, PRODUCTS, name, tactics
+from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, PRODUCTS, name, tactics
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
     BLOCKS,
@@ -44,13 +44,19 @@ SLOTS = 65
 
 def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
     """The CuTe DSL kernel of a variant, not yet compiled."""
-    from kernels_under_test.kimi_k3.cuda.cute import experts, finalise, kda, residual, ring, route, skinny
+    from kernels_under_test.kimi_k3.cuda.cute import beside, experts, finalise, kda, residual, ring, route, skinny
 
     args = dict(tactic)
     if kernel in PRODUCTS:
         n, k, epilogue = PRODUCTS[kernel]
         kind = ring.Ring if args.pop("design") == "ring" else skinny.Skinny
         return kind(rows, n, k, epilogue=epilogue, **args)
+    if kernel in BESIDE:
+        product = kernel_object("shared_down", rows, tactic)
+        if kernel == "route_shared_down":
+            return beside.RouteBesideSkinny(route.Route(rows), product)
+        group = route.Group(rows, threads=product.threads)
+        return (beside.GroupBesideSkinny if rows <= 2 else beside.GroupBesideRing)(group, product)
     if kernel in EXPERT_SHAPES:
         n, k = EXPERT_SHAPES[kernel]
         return experts.Experts(kernel.removeprefix("experts_"), n, k, **args)
@@ -59,7 +65,6 @@ def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
         "ffn_residual": residual.Residual,
         "kda": kda.Kda,
         "route": route.Route,
-        "group": route.Group,
         "tail_finalise": finalise.Finalise,
     }
     return simple[kernel](rows, **args)
@@ -70,10 +75,16 @@ def signature(kernel: str, m: int) -> list[tuple[str, tuple[int, ...]]]:
     bf, f32, i32, u8 = "BFloat16", "Float32", "Int32", "Uint8"
     row = (bf, (m, HIDDEN))
     units = TOP_K * m
+
+    def packed(n: int, k: int) -> list[tuple[str, tuple[int, ...]]]:
+        return [(i32, (EXPERTS, n * k // 8)), (u8, (EXPERTS, n * k // 32))]
+
     experts = [
         (i32, (1,)), (i32, (units,)), (i32, (units * UNIT,)), (i32, (units * UNIT,)),
     ]  # fmt: skip
     residual = [row, (bf, (PARTS - 1, m, HIDDEN)), row, (bf, (m, BLOCKS, HIDDEN)), *[(bf, (HIDDEN,))] * 3, row]
+    routing = [(f32, (m, EXPERTS)), (f32, (EXPERTS,)), (i32, (m, TOP_K)), (f32, (m, TOP_K))]
+    shared = [(bf, (m, SHARED)), (bf, (HIDDEN, SHARED)), row]
     if kernel in PRODUCTS:
         n, k, epilogue = PRODUCTS[kernel]
         y = {
@@ -84,11 +95,10 @@ def signature(kernel: str, m: int) -> list[tuple[str, tuple[int, ...]]]:
         return [(bf, (m, k)), (bf, (n, k)), *y]
     if kernel in EXPERT_SHAPES:
         n, k = EXPERT_SHAPES[kernel]
-        x, y2 = (m, n // 2) if kernel == "experts_in" else (units, n), units
         source = (bf, (m, k)) if kernel == "experts_in" else (bf, (units, k))
-        del x, y2
         out = (bf, (units, n // 2 if kernel == "experts_in" else n))
-        return [source, (i32, (EXPERTS, n * k // 8)), (u8, (EXPERTS, n * k // 32)), *experts, out]
+        second = EXPERT_SHAPES["experts_out"]
+        return [source, *packed(n, k), *experts, out, *packed(*second)]
     return {
         "attention_residual": residual,
         "ffn_residual": residual,
@@ -96,8 +106,9 @@ def signature(kernel: str, m: int) -> list[tuple[str, tuple[int, ...]]]:
             (bf, (m, PROJECTION)), (bf, (WIDTH, DIM)), (f32, (3, 4, WIDTH)), (bf, (SLOTS, 3, 3 * WIDTH)), (f32, (HEADS,)),
             (f32, (WIDTH,)), (i32, (m,)), (f32, (SLOTS, HEADS, DIM, DIM)), (f32, (DIM,)), (bf, (m, WIDTH)),
         ],
-        "route": [(f32, (m, EXPERTS)), (f32, (EXPERTS,)), (i32, (m, TOP_K)), (f32, (m, TOP_K))],
-        "group": [(i32, (m, TOP_K)), *experts],
+        "route": routing,
+        "route_shared_down": [*routing, *shared],
+        "group_shared_down": [(i32, (m, TOP_K)), *experts, *shared],
         "tail_finalise": [
             (bf, (m * TOP_K, LATENT)), (f32, (m, TOP_K)), (bf, (PARTS - 1, m, LATENT)), (bf, (LATENT,)), (bf, (m, LATENT)),
             (bf, (m, HIDDEN)), (bf, ((PARTS - 1) * m, OUT_SHARD)), (bf, (m, OUT_SHARD)),

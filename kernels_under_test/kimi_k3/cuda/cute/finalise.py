@@ -7,12 +7,10 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 from cutlass import BFloat16, Float32, Int64
-from cutlass.memory import SmemAllocator
 
-from kernels_under_test.kimi_k3.cuda.cute import ptx
+from kernels_under_test.kimi_k3.cuda.cute import ptx, rows
 from kernels_under_test.kimi_k3.cuda.sizes import HIDDEN, LATENT, OUT_SHARD, PARTS, TOP_K
 
-CTAS = 7
 EPS = 1e-5
 
 
@@ -24,35 +22,27 @@ class Finalise:
 
     @cute.jit
     def __call__(
-        self, rows: cute.Tensor, weights: cute.Tensor, peers: cute.Tensor, norm: cute.Tensor, latent: cute.Tensor,
+        self, chosen: cute.Tensor, weights: cute.Tensor, peers: cute.Tensor, norm: cute.Tensor, latent: cute.Tensor,
         shared: cute.Tensor, shared_peers: cute.Tensor, shard: cute.Tensor, stream: Any,
     ) -> None:  # fmt: skip
-        self.kernel(rows, weights, peers, norm, latent, shared, shared_peers, shard).launch(
-            grid=(CTAS, self.m, 1),
-            block=(128, 1, 1),
-            cluster=(CTAS, 1, 1),
-            stream=stream,
-            use_pdl=self.pdl,
-            min_blocks_per_mp=1,
+        self.kernel(chosen, weights, peers, norm, latent, shared, shared_peers, shard).launch(
+            stream=stream, **rows.launch(self.m, self.pdl)
         )
 
     @cute.kernel
     def kernel(
-        self, rows: cute.Tensor, weights: cute.Tensor, peers: cute.Tensor, norm: cute.Tensor, latent: cute.Tensor,
+        self, chosen: cute.Tensor, weights: cute.Tensor, peers: cute.Tensor, norm: cute.Tensor, latent: cute.Tensor,
         shared: cute.Tensor, shared_peers: cute.Tensor, shard: cute.Tensor,
     ) -> None:  # fmt: skip
         M = self.m
         tid, _, _ = cute.arch.thread_idx()
         rank, row, _ = cute.arch.block_idx()
         lane, warp = tid % 32, tid // 32
-        smem = SmemAllocator()
-        part = smem.allocate_tensor(Float32, cute.make_layout(4), 16)
-        recv = smem.allocate_tensor(Float32, cute.make_layout(8), 16)
-        cute.arch.cluster_arrive_relaxed()
+        part, received = rows.sums(1)
         off = Int64(rank * 1024 + tid * 8)
         wv = ptx.load8(ptx.addr(norm.iterator) + off)
         ptx.begin(self.pdl)
-        rb = ptx.addr(rows.iterator) + Int64(row * TOP_K) * (2 * LATENT) + off
+        rb = ptx.addr(chosen.iterator) + Int64(row * TOP_K) * (2 * LATENT) + off
         mine = [ptx.load8_plain(rb + s * 2 * LATENT) for s in range(TOP_K)]
         pb = ptx.addr(peers.iterator) + Int64(row) * (2 * LATENT) + off
         others = [ptx.load8_plain(pb + Int64(r * M) * (2 * LATENT)) for r in range(PARTS - 1)]
@@ -78,17 +68,9 @@ class Finalise:
             square = square + ptx.rounded(acc[e] * acc[e])
         square = ptx.warp_sum(square)
         if lane == 0:
-            part[warp] = square
-        cute.arch.sync_threads()
-        cute.arch.cluster_wait()
-        if tid < CTAS:
-            v = (part[0] + part[1]) + (part[2] + part[3])
-            ptx.store_remote(ptx.remote(ptx.saddr(recv.iterator) + rank * 4, tid), v)
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-        whole = recv[0]
-        for c in cutlass.range_constexpr(1, CTAS):
-            whole = whole + recv[c]
+            part[warp, 0] = square
+        rows.exchange(part, received, 1, tid, rank)
+        whole = rows.total(received, 0)
         scale = cute.math.rsqrt(whole * (1.0 / LATENT) + EPS)
         wf = ptx.floats(wv)
         out = [acc[e] * scale * wf[e] for e in range(4)]
@@ -99,4 +81,4 @@ class Finalise:
         )
 
 
-assert HIDDEN == PARTS * OUT_SHARD and LATENT == CTAS * 512 and OUT_SHARD == CTAS * 128
+assert HIDDEN == PARTS * OUT_SHARD and LATENT == rows.CTAS * 512 and OUT_SHARD == rows.CTAS * 128

@@ -1,4 +1,4 @@
-"""The candidate's host side: 12 launches at one row, 13 above."""
+"""The candidate's host side: 11 launches at one row, 12 above."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ class Candidate:
         act, rows, down = new(pairs, INTER), new(pairs, LATENT), new(m, HIDDEN)
         n, shard = new(m, LATENT), new(m, OUT_SHARD)
         self.out = t["peers_out"].clone()
+        self.scratch = [x, y, part, x2, self.core, h, share, act, rows, down, n, shard]
+        """Buffers that one launch writes and a later one reads; a step depends on nothing that they held before."""
         out_units = [units[0], units[1], units[3], units[3]]
         self.args: dict[str, list[Tensor]] = {
             "attention_residual": [
@@ -66,10 +68,10 @@ class Candidate:
             ],
             "front": [x2, c["front"], self.logits, self.z, h],
             "route": [self.logits, w["bias"], self.ids, share],
-            "group": [self.ids, *units],
-            "shared_down": [h, w["shared_down"], down, down, down],
-            "experts_in": [self.z, c["in_codes"], c["in_scales"], *units, act],
-            "experts_out": [act, c["out_codes"], c["out_scales"], *out_units, rows],
+            "route_shared_down": [self.logits, w["bias"], self.ids, share, h, w["shared_down"], down],
+            "group_shared_down": [self.ids, *units, h, w["shared_down"], down],
+            "experts_in": [self.z, c["in_codes"], c["in_scales"], *units, act, c["out_codes"], c["out_scales"]],
+            "experts_out": [act, c["out_codes"], c["out_scales"], *out_units, rows, c["out_codes"], c["out_scales"]],
             "tail_finalise": [
                 rows, share, t["peers_latent"], w["latent_norm"], n, down, t["peers_shared"].view((PARTS - 1) * m, OUT_SHARD), shard,
             ],

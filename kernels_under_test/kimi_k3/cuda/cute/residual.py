@@ -9,12 +9,18 @@ import cutlass.cute as cute
 from cutlass import Float32, Int64
 from cutlass.memory import SmemAllocator
 
-from kernels_under_test.kimi_k3.cuda.cute import ptx
+from kernels_under_test.kimi_k3.cuda.cute import ptx, rows
 from kernels_under_test.kimi_k3.cuda.sizes import BLOCKS, HIDDEN, PARTS
 
-CTAS = 7
 SOURCES = BLOCKS + 1
 EPS = 1e-5
+EARLY, LATE = 32, 16
+"""Sums reduced before the wait and after it; a warp reduces each group by halving it over its lanes."""
+
+
+def pairs(count: int) -> list[tuple[int, int]]:
+    """Unordered pairs of sources, squares included."""
+    return [(s, t) for s in range(count) for t in range(s, count)]
 
 
 class Residual:
@@ -22,10 +28,20 @@ class Residual:
 
     Blocks and weights are constant while a layer runs and are read before the wait; so is the prefix, which only the previous
     residual kernel writes, at least three launches ago.
+
+    The square of the mix is put together from the products of the sources, so that one exchange of the cluster is enough: the 7 x 8 / 2
+    products of the blocks and their scores are known before the wait, and 9 sums with the prefix come after it.
     """
 
     def __init__(self, m: int, *, parts: bool, pdl: bool = True) -> None:
         self.m, self.parts, self.pdl = m, parts, pdl
+        old = [("score", s) for s in range(BLOCKS)] + [("pair", p) for p in pairs(BLOCKS)]
+        new = [("score", BLOCKS)] + [("pair", (s, BLOCKS)) for s in range(SOURCES)]
+        self.early = old[:EARLY]
+        self.late = old[EARLY:] + new
+        self.place = {what: i for i, what in enumerate(self.early)} | {
+            what: EARLY + i for i, what in enumerate(self.late)
+        }
 
     @cute.jit
     def __call__(
@@ -33,13 +49,17 @@ class Residual:
         query: cute.Tensor, weight: cute.Tensor, x: cute.Tensor, stream: Any,
     ) -> None:  # fmt: skip
         self.kernel(delta, peers, prefix, blocks, gamma, query, weight, x).launch(
-            grid=(CTAS, self.m, 1),
-            block=(128, 1, 1),
-            cluster=(CTAS, 1, 1),
-            stream=stream,
-            use_pdl=self.pdl,
-            min_blocks_per_mp=1,
+            stream=stream, **rows.launch(self.m, self.pdl)
         )
+
+    def product(self, what: Any, src: list[list[Any]], mixer: list[Any]) -> Any:
+        """This thread's part of one sum over the row."""
+        kind, which = what
+        a, b = (src[which], mixer) if kind == "score" else (src[which[0]], src[which[1]])
+        value = a[0] * b[0]
+        for e in range(1, 8):
+            value = ptx.fma(a[e], b[e], value)
+        return value
 
     @cute.kernel
     def kernel(
@@ -50,19 +70,19 @@ class Residual:
         tid, _, _ = cute.arch.thread_idx()
         rank, row, _ = cute.arch.block_idx()
         lane, warp = tid % 32, tid // 32
+        mine, received = rows.sums(EARLY + LATE)
         smem = SmemAllocator()
-        part = smem.allocate_tensor(Float32, cute.make_layout((4, 16), stride=(16, 1)), 16)
-        recv = smem.allocate_tensor(Float32, cute.make_layout((CTAS, 16), stride=(16, 1)), 16)
-        recv2 = smem.allocate_tensor(Float32, cute.make_layout(8), 16)
-        sums = smem.allocate_tensor(Float32, cute.make_layout(16), 16)
-        cute.arch.cluster_arrive_relaxed()
+        sums = smem.allocate_tensor(Float32, cute.make_layout(EARLY + LATE), 16)
         off = Int64(rank * 2048 + tid * 16)
         at = Int64(row) * (2 * HIDDEN) + off
         old = ptx.load16(ptx.addr(prefix.iterator) + at, "plain")
         bb = ptx.addr(blocks.iterator) + Int64(row) * (2 * HIDDEN * BLOCKS) + off
-        src = [ptx.load16(bb + s * 2 * HIDDEN, "plain") for s in range(BLOCKS)]
+        words = [ptx.load16(bb + s * 2 * HIDDEN, "plain") for s in range(BLOCKS)]
         gm, qr = ptx.load16(ptx.addr(gamma.iterator) + off), ptx.load16(ptx.addr(query.iterator) + off)
         wt = ptx.load16(ptx.addr(weight.iterator) + off)
+        mixer = [a * b for a, b in zip(ptx.floats(gm), ptx.floats(qr))]
+        src = [ptx.floats(w) for w in words]
+        mine[warp, lane] = ptx.scatter_sum([self.product(w, src, mixer) for w in self.early], lane)
         ptx.begin(self.pdl)
         dv = ptx.floats(ptx.load16(ptx.addr(delta.iterator) + at, "plain"))
         if cutlass.const_expr(self.parts):
@@ -73,37 +93,23 @@ class Residual:
                 dv = [a + b for a, b in zip(dv, other)]
             dv = [ptx.rounded(v) for v in dv]
         new = [a + b for a, b in zip(ptx.floats(old), dv)]
-        words = [ptx.pack(new[2 * i], new[2 * i + 1]) for i in range(4)]
-        ptx.store16(ptx.addr(prefix.iterator) + at, words[0], words[1], words[2], words[3])
-        src.append(tuple(words))
-        mixer = [a * b for a, b in zip(ptx.floats(gm), ptx.floats(qr))]
-        for s in cutlass.range_constexpr(SOURCES):
-            vals = ptx.floats(src[s])
-            dot, square = Float32(0.0), Float32(0.0)
-            for e in cutlass.range_constexpr(8):
-                dot = ptx.fma(vals[e], mixer[e], dot)
-                square = ptx.fma(vals[e], vals[e], square)
-            dot, square = ptx.warp_sum(dot), ptx.warp_sum(square)
-            if lane == 0:
-                part[warp, s] = dot
-                part[warp, 8 + s] = square
+        packed = [ptx.pack(new[2 * i], new[2 * i + 1]) for i in range(4)]
+        ptx.store16(ptx.addr(prefix.iterator) + at, packed[0], packed[1], packed[2], packed[3])
+        every = [*src, ptx.floats(packed)]
+        late = [self.product(w, every, mixer) for w in self.late]
+        late = late + [Float32(0.0) for _ in range(LATE - len(late))]
+        half = ptx.scatter_sum(late, lane)
+        half = half + cute.arch.shuffle_sync_bfly(half, 16)
+        if lane < LATE:
+            mine[warp, EARLY + lane] = half
+        rows.exchange(mine, received, EARLY + LATE, tid, rank)
+        if tid < EARLY + LATE:
+            sums[tid] = rows.total(received, tid)
         cute.arch.sync_threads()
-        cute.arch.cluster_wait()
-        if tid < 16 * CTAS:
-            i, to = tid % 16, tid // 16
-            v = (part[0, i] + part[1, i]) + (part[2, i] + part[3, i])
-            ptx.store_remote(ptx.remote(ptx.saddr(recv.iterator) + (rank * 16 + i) * 4, to), v)
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-        if tid < 16:
-            total = recv[0, tid]
-            for c in cutlass.range_constexpr(1, CTAS):
-                total = total + recv[c, tid]
-            sums[tid] = total
-        cute.arch.sync_threads()
+        total = {what: sums[i] for what, i in self.place.items()}
         logit = []
         for s in cutlass.range_constexpr(SOURCES):
-            logit.append(sums[s] * cute.math.rsqrt(sums[8 + s] * (1.0 / HIDDEN) + EPS))
+            logit.append(total["score", s] * cute.math.rsqrt(total["pair", (s, s)] * (1.0 / HIDDEN) + EPS))
         top = logit[0]
         for s in cutlass.range_constexpr(1, SOURCES):
             top = cutlass.max(top, logit[s])
@@ -112,28 +118,26 @@ class Residual:
         for s in cutlass.range_constexpr(1, SOURCES):
             norm = norm + share[s]
         inverse = 1.0 / norm
+        share = [v * inverse for v in share]
+        square = self.square(share, total)
+        scale = cute.math.rsqrt(square * (1.0 / HIDDEN) + EPS)
+        wf = ptx.floats(wt)
         mix = [Float32(0.0) for _ in range(8)]
         for s in cutlass.range_constexpr(SOURCES):
-            vals = ptx.floats(src[s])
             for e in cutlass.range_constexpr(8):
-                mix[e] = ptx.fma(share[s] * inverse, vals[e], mix[e])
-        square = Float32(0.0)
-        for e in cutlass.range_constexpr(8):
-            square = ptx.fma(mix[e], mix[e], square)
-        square = ptx.warp_sum(square)
-        if lane == 0:
-            part[warp, 0] = square
-        cute.arch.sync_threads()
-        if tid < CTAS:
-            v = (part[0, 0] + part[1, 0]) + (part[2, 0] + part[3, 0])
-            ptx.store_remote(ptx.remote(ptx.saddr(recv2.iterator) + rank * 4, tid), v)
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-        total = recv2[0]
-        for c in cutlass.range_constexpr(1, CTAS):
-            total = total + recv2[c]
-        scale = cute.math.rsqrt(total * (1.0 / HIDDEN) + EPS)
-        wf = ptx.floats(wt)
+                mix[e] = ptx.fma(share[s], every[s][e], mix[e])
         out = [mix[e] * scale * wf[e] for e in range(8)]
-        words = [ptx.pack(out[2 * i], out[2 * i + 1]) for i in range(4)]
-        ptx.store16(ptx.addr(x.iterator) + at, words[0], words[1], words[2], words[3])
+        done = [ptx.pack(out[2 * i], out[2 * i + 1]) for i in range(4)]
+        ptx.store16(ptx.addr(x.iterator) + at, done[0], done[1], done[2], done[3])
+
+    def square(self, share: list[Any], total: dict[Any, Any]) -> Any:
+        """|sum of share_s v_s|^2 from the products of the sources; never below 0."""
+        value = Float32(0.0)
+        for s, t in pairs(SOURCES):
+            weight = share[s] * share[t]
+            value = ptx.fma(weight if s == t else 2.0 * weight, total["pair", (s, t)], value)
+        return cutlass.max(value, Float32(0.0))
+
+
+assert HIDDEN == rows.CTAS * rows.THREADS * 8
+assert len(pairs(BLOCKS)) + BLOCKS + SOURCES + 1 <= EARLY + LATE

@@ -14,6 +14,7 @@ from kernels_under_test.kimi_k3.cuda.sizes import EXPERTS, TOP_K, UNIT
 
 WARPS = 7
 PER_LANE = EXPERTS // (32 * WARPS)
+"""Experts of a lane (route) or of a thread (group)."""
 
 
 class Route:
@@ -35,21 +36,26 @@ class Route:
 
     @cute.kernel
     def kernel(self, logits: cute.Tensor, bias: cute.Tensor, ids: cute.Tensor, weights: cute.Tensor) -> None:
-        tid, _, _ = cute.arch.thread_idx()
         row, _, _ = cute.arch.block_idx()
+        self.work(row, logits, bias, ids, weights)
+
+    @cute.jit
+    def work(self, row: Any, logits: cute.Tensor, bias: cute.Tensor, ids: cute.Tensor, weights: cute.Tensor) -> None:
+        """One row; warps behind the seventh only take part in the barrier."""
+        tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
         smem = SmemAllocator()
         best = smem.allocate_tensor(Uint32, cute.make_layout(TOP_K * WARPS), 16)
         who = smem.allocate_tensor(Uint32, cute.make_layout(TOP_K * WARPS), 16)
-        chosen = smem.allocate_tensor(Int32, cute.make_layout(TOP_K), 16)
-        first = warp * 128 + lane
+        first = cutlass.min(warp, WARPS - 1) * 128 + lane
         extra = [bias[first + 32 * i] for i in range(PER_LANE)]
         ptx.begin(self.pdl)
         key, name = [], []
         for i in cutlass.range_constexpr(PER_LANE):
             key.append(self.order(ptx.sigmoid(logits[row, first + 32 * i]) + extra[i]))
             name.append(Uint32(first + 32 * i))
-        self.take(key, name, best, who, warp * TOP_K, lane)
+        if warp < WARPS:
+            self.take(key, name, best, who, warp * TOP_K, lane)
         cute.arch.sync_threads()
         if warp == 0:
             key2, name2 = [], []
@@ -95,13 +101,15 @@ class Route:
 
 
 class Group:
-    """One CTA: units of an expert and up to 8 of its tokens, ordered by expert; count[0] is their number.
+    """One CTA of at least 224 threads: units of an expert and up to 8 of its tokens, ordered by expert; count[0] is their number.
 
     Slots behind an expert's tokens hold -1. Which slot a token gets may change from launch to launch; its result does not.
     """
 
-    def __init__(self, m: int, *, pdl: bool = True) -> None:
-        self.m, self.pdl = m, pdl
+    def __init__(self, m: int, *, threads: int = 256, pdl: bool = True) -> None:
+        if threads < 32 * WARPS:
+            raise ValueError(f"expected at least {32 * WARPS} threads, found {threads}")
+        self.m, self.pdl, self.threads = m, pdl, threads
 
     @cute.jit
     def __call__(
@@ -114,53 +122,65 @@ class Group:
         stream: Any,
     ) -> None:
         self.kernel(ids, count, expert, token, pair).launch(
-            grid=(1, 1, 1), block=(1024, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
+            grid=(1, 1, 1), block=(self.threads, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
         )
 
     @cute.kernel
     def kernel(
         self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor
     ) -> None:
+        self.work(ids, count, expert, token, pair)
+
+    @cute.jit
+    def work(
+        self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor
+    ) -> None:
+        """Count the tokens of each expert, place the experts' units one behind the other, fill them. A thread owns four experts."""
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
+        pairs, threads = self.m * TOP_K, self.threads
         smem = SmemAllocator()
-        held = smem.allocate_tensor(Uint32, cute.make_layout(1024), 16)
-        base = smem.allocate_tensor(Int32, cute.make_layout(1024), 16)
-        sums = smem.allocate_tensor(Int32, cute.make_layout(32), 16)
-        held[tid] = Uint32(0)
+        held = smem.allocate_tensor(Uint32, cute.make_layout(EXPERTS), 16)
+        base = smem.allocate_tensor(Int32, cute.make_layout(EXPERTS), 16)
+        rank = smem.allocate_tensor(Uint32, cute.make_layout(pairs), 16)
+        sums = smem.allocate_tensor(Int32, cute.make_layout(WARPS), 16)
+        for e in cutlass.range(tid, EXPERTS, threads, unroll=1):
+            held[e] = Uint32(0)
         ptx.begin(self.pdl)
         cute.arch.sync_threads()
-        mine, rank = Int32(0), Int32(0)
-        if tid < self.m * TOP_K:
-            mine = ids[tid // TOP_K, tid % TOP_K]
-            rank = Int32(ptx.shared_add(ptx.saddr(held.iterator) + mine * 4, 1))
+        for p in cutlass.range(tid, pairs, threads, unroll=1):
+            rank[p] = ptx.shared_add(ptx.saddr(held.iterator) + ids[p // TOP_K, p % TOP_K] * 4, 1)
         cute.arch.sync_threads()
-        tokens = Int32(held[tid])
-        units = (tokens + UNIT - 1) // UNIT
-        scan = units
+        first = cutlass.min(tid, 32 * WARPS - 1) * PER_LANE
+        tokens = [Int32(held[first + i]) for i in range(PER_LANE)]
+        units = [(n + UNIT - 1) // UNIT for n in tokens]
+        mine = (units[0] + units[1]) + (units[2] + units[3])
+        scan = mine
         for s in cutlass.range_constexpr(5):
             below = cute.arch.shuffle_sync_up(scan, 1 << s, mask_and_clamp=0)
             scan = scan + (below if lane >= (1 << s) else Int32(0))
-        if lane == 31:
+        if (lane == 31) & (warp < WARPS):
             sums[warp] = scan
         cute.arch.sync_threads()
-        before, whole = Int32(0), Int32(0)
-        for i in cutlass.range_constexpr(32):
-            v = sums[i]
-            before = before + (v if i < warp else Int32(0))
-            whole = whole + v
-        start = before + scan - units
-        base[tid] = start
-        if tid == 0:
-            count[0] = whole
-        for u in cutlass.range(units, unroll=1):
-            expert[start + u] = tid
-        if tokens > 0:
-            for s in cutlass.range(tokens, units * UNIT, unroll=1):
-                token[start * UNIT + s] = Int32(-1)
-                pair[start * UNIT + s] = Int32(-1)
+        if warp < WARPS:
+            before, whole = Int32(0), Int32(0)
+            for i in cutlass.range_constexpr(WARPS):
+                v = sums[i]
+                before = before + (v if i < warp else Int32(0))
+                whole = whole + v
+            if tid == 0:
+                count[0] = whole
+            start = before + scan - mine
+            for i in cutlass.range_constexpr(PER_LANE):
+                base[first + i] = start
+                for u in cutlass.range(units[i], unroll=1):
+                    expert[start + u] = first + i
+                for s in cutlass.range(tokens[i], units[i] * UNIT, unroll=1):
+                    token[start * UNIT + s] = Int32(-1)
+                    pair[start * UNIT + s] = Int32(-1)
+                start = start + units[i]
         cute.arch.sync_threads()
-        if tid < self.m * TOP_K:
-            at = base[mine] * UNIT + rank
-            token[at] = tid // TOP_K
-            pair[at] = tid
+        for p in cutlass.range(tid, pairs, threads, unroll=1):
+            at = base[ids[p // TOP_K, p % TOP_K]] * UNIT + Int32(rank[p])
+            token[at] = p // TOP_K
+            pair[at] = p

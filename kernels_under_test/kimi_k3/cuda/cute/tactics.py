@@ -30,7 +30,12 @@ PRODUCTS = {
 }
 """Rows of the weight, columns of the weight, epilogue."""
 
+BESIDE = ("route_shared_down", "group_shared_down")
+"""What runs beside the shared expert's second product, at one row and above."""
+
 SHARED_MEMORY = 227 * 1024
+SMS = 132
+"""Multiprocessors that the grids of the skinny products are cut for (H200)."""
 
 
 def _skinny(p: int, q: int, s: int, ahead: int = 0) -> Tactic:
@@ -62,8 +67,7 @@ SKINNY = {
 def _rings(rows: int) -> dict[str, list[Tactic]]:
     if rows <= 16:
         return {
-            # At 8 rows the six-stage ring under dependent launch was wrong on a device; without it the same ring passed.
-            "in_proj": [{**_ring(48, 256, 6), "pdl": rows != 8}, _ring(48, 256, 3)],
+            "in_proj": [_ring(48, 256, 6), _ring(48, 256, 3), _ring(48, 256, 5), _ring(48, 256, 7)],
             "o_proj": [_ring(64, 256, 3), _ring(32, 256, 3), _ring(64, 256, 3, ahead=3), _ring(32, 256, 2, ahead=4)],
             "front": [_ring(16, 512, 4), _ring(16, 512, 6), _ring(16, 512, 4, ahead=5), _ring(16, 512, 6, ahead=8)],
             "shared_down": [_ring(32, 256, 3), _ring(64, 256, 3), _ring(64, 128, 4)],
@@ -104,6 +108,8 @@ def tactics(kernel: str, rows: int) -> list[Tactic]:
     """
     if kernel in PRODUCTS:
         return (SKINNY[rows] if rows <= 2 else _rings(rows))[kernel]
+    if kernel == BESIDE[rows > 1]:
+        return [{**t, "grid": SMS - 1} if rows <= 2 else t for t in tactics("shared_down", rows)]
     units = TOP_K if rows == 1 else TOP_K * rows
     walk = {"units": units, "single": rows == 1, "grid": WALK[rows]}
     table: dict[str, list[Tactic]] = {
@@ -111,10 +117,10 @@ def tactics(kernel: str, rows: int) -> list[Tactic]:
         "ffn_residual": [{"parts": True}],
         "kda": _kda(rows),
         "route": [{}],
-        "group": [{}],
         "experts_in": [
-            {"wk": 2, "per_sm": 8, **walk},
-            {"wk": 4, "per_sm": 6, **walk},
+            {"wk": 2, "per_sm": 8, "ahead": rows <= 2, **walk},
+            {"wk": 4, "per_sm": 6, "ahead": rows <= 2, **walk},
+            {"wk": 2, "per_sm": 8, "ahead": rows > 2, **walk},
         ],
         "experts_out": [
             {"wk": 1, "wr": 4, "pdl": rows <= 2, **walk},

@@ -193,29 +193,64 @@ def permute(
 
 @triton.jit
 def decode(words):
-    """Packed bytes to two bf16 values each, worth value x 2^-126."""
+    """Packed words to one bf16 value of each of eight blocks, worth value x 2^-126. Elementwise, so any layout will do."""
     return tl.inline_asm_elementwise(
         """
         {
-        .reg .b32 a, b;
-        and.b32 $0, $4, 0x81C081C0;
-        shl.b32 a, $4, 3;
+        .reg .b32 p, q, a, b;
+        prmt.b32 p, $8, $9, 0x5410;
+        prmt.b32 q, $8, $9, 0x7632;
+        and.b32 $0, p, 0x81C081C0;
+        shl.b32 a, p, 3;
         and.b32 $1, a, 0x81C081C0;
-        shl.b32 a, $4, 6;
-        shl.b32 b, $4, 1;
+        shl.b32 a, p, 6;
+        shl.b32 b, p, 1;
         and.b32 b, b, 0x80008000;
         lop3.b32 $2, a, 0x01C001C0, b, 0xEA;
-        shr.b32 a, $4, 3;
-        shl.b32 b, $4, 2;
+        shr.b32 a, p, 3;
+        shl.b32 b, p, 2;
         and.b32 b, b, 0x80008000;
         lop3.b32 $3, a, 0x01C001C0, b, 0xEA;
+        and.b32 $4, q, 0x81C081C0;
+        shl.b32 a, q, 3;
+        and.b32 $5, a, 0x81C081C0;
+        shl.b32 a, q, 6;
+        shl.b32 b, q, 1;
+        and.b32 b, b, 0x80008000;
+        lop3.b32 $6, a, 0x01C001C0, b, 0xEA;
+        shr.b32 a, q, 3;
+        shl.b32 b, q, 2;
+        and.b32 b, b, 0x80008000;
+        lop3.b32 $7, a, 0x01C001C0, b, 0xEA;
         }
         """,
-        "=&r,=&r,=&r,=&r,r",
+        "=&r,=&r,=&r,=&r,=&r,=&r,=&r,=&r,r,r",
         [words],
-        dtype=(tl.bfloat16, tl.bfloat16),
+        dtype=(
+            tl.bfloat16,
+            tl.bfloat16,
+            tl.bfloat16,
+            tl.bfloat16,
+            tl.bfloat16,
+            tl.bfloat16,
+            tl.bfloat16,
+            tl.bfloat16,
+        ),
         is_pure=True,
-        pack=4,
+        pack=2,
+    )
+
+
+@triton.jit
+def lift(x):
+    """x times 2^100: with the decoded weights and the scales (26 added to their bytes) this makes 2^0."""
+    return tl.inline_asm_elementwise(
+        "{ .reg .b32 c; mov.b32 c, 0x71807180; mul.rn.bf16x2 $0, $1, c; }",
+        "=r,r",
+        [x],
+        dtype=tl.bfloat16,
+        is_pure=True,
+        pack=2,
     )
 
 
@@ -232,14 +267,13 @@ def experts(
     N: tl.constexpr,
     K: tl.constexpr,
     BN: tl.constexpr,
-    KB: tl.constexpr,
+    KW: tl.constexpr,
     UNIT: tl.constexpr,
     OWN: tl.constexpr,
-    ASM: tl.constexpr,
 ):
     """Weight-only grouped product: y[pair, N] = x[row] W[expert]^T with W in MXFP4. OWN: input rows are pairs, not tokens.
 
-    A byte at [n, chunk * KB + i] holds the codes of columns 2 KB chunk + i and 2 KB chunk + KB + i.
+    Word i of a chunk holds columns j KW + i, j = 0..7; the scale of 32 columns is applied to the sum of their products.
     """
     unit = tl.program_id(1)
     if unit < tl.load(count):
@@ -249,31 +283,95 @@ def experts(
         t = tl.load(token + unit * UNIT + u)
         target = tl.load(pair + unit * UNIT + u, mask=t >= 0, other=0)
         row = tl.where(t >= 0, target if OWN else t, 0)
-        kb = tl.arange(0, KB)
-        ks = tl.arange(0, KB // 32)
-        wp = codes + e * (N * K // 2) + n[:, None] * (K // 2) + kb[None, :]
-        sp = scales + e * (N * K // 32) + n[:, None] * (K // 32) + ks[None, :]
-        xp = x + row[None, :] * K + kb[:, None]
+        kw = tl.arange(0, KW)
+        wp = codes + e * (N * K // 8) + n[:, None] * (K // 8) + kw[None, :]
+        sp = scales + e * (N * K // 128) + n * (K // 128)
+        xp = x + row[None, :] * K + kw[:, None]
         acc = tl.zeros([BN, UNIT], tl.float32)
-        for c in range(K // (2 * KB)):
-            byte = tl.load(wp + c * KB)
-            if ASM:
-                low, high = decode(byte)
-            else:
-                b16 = byte.to(tl.int16)
-                low = (((b16 & 7) << 6) | ((b16 & 8) << 12)).to(tl.bfloat16, bitcast=True)
-                high = (((b16 & 0x70) << 2) | ((b16 & 0x80) << 8)).to(tl.bfloat16, bitcast=True)
-            s0 = tl.load(sp + c * 2 * (KB // 32)).to(tl.int32)
-            s1 = tl.load(sp + c * 2 * (KB // 32) + KB // 32).to(tl.int32)
-            f0 = ((s0 + 126) << 23).to(tl.float32, bitcast=True)
-            f1 = ((s1 + 126) << 23).to(tl.float32, bitcast=True)
-            x0 = tl.load(xp + c * 2 * KB)
-            x1 = tl.load(xp + c * 2 * KB + KB)
-            w0 = tl.reshape(low, [BN, KB // 32, 32]) * f0.to(tl.bfloat16)[:, :, None]
-            w1 = tl.reshape(high, [BN, KB // 32, 32]) * f1.to(tl.bfloat16)[:, :, None]
-            acc = tl.dot(tl.reshape(w0, [BN, KB]), x0, acc)
-            acc = tl.dot(tl.reshape(w1, [BN, KB]), x1, acc)
+        for c in range(K // (8 * KW)):
+            w = decode(tl.load(wp + c * KW))
+            for h in tl.static_range(KW // 16):
+                s = tl.load(sp + c * (KW // 16) + h)
+                for b in tl.static_range(4):
+                    f = (((s >> (8 * b)) & 255) + 26) << 23
+                    if KW == 32:
+                        part = tl.dot(w[h * 4 + b], lift(tl.load(xp + (c * 8 + h * 4 + b) * KW)))
+                    else:
+                        part = tl.dot(w[2 * b], lift(tl.load(xp + (c * 8 + 2 * b) * KW)))
+                        part = tl.dot(w[2 * b + 1], lift(tl.load(xp + (c * 8 + 2 * b + 1) * KW)), part)
+                    acc += part * f.to(tl.float32, bitcast=True)[:, None]
         tl.store(y + target[None, :] * N + n[:, None], acc.to(tl.bfloat16), mask=t[None, :] >= 0)
+
+
+@triton.jit
+def skinny(
+    x,
+    w,
+    y,
+    shard,
+    N,
+    PITCH_X,
+    PITCH_Y,
+    K: tl.constexpr,
+    M: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    ADD: tl.constexpr,
+):
+    """y[M, N] = x[M, K] W[N, K]^T for one or two rows on the ordinary cores. ADD: plus shard[M, N] after the rounding."""
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    first = tl.zeros([BN, BK], tl.float32)
+    second = tl.zeros([BN, BK], tl.float32)
+    for c in tl.static_range((K + BK - 1) // BK):
+        ok = c * BK + k < K
+        v = tl.load(
+            w + n[:, None] * K + c * BK + k[None, :], mask=ok[None, :], other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
+        first += v * tl.load(x + c * BK + k, mask=ok, other=0.0)[None, :].to(tl.float32)
+        if M == 2:
+            second += v * tl.load(x + PITCH_X + c * BK + k, mask=ok, other=0.0)[None, :].to(tl.float32)
+    for m in tl.static_range(M):
+        value = tl.sum(first if m == 0 else second, axis=1).to(y.dtype.element_ty)
+        if ADD:
+            value = (value.to(tl.float32) + tl.load(shard + m * N + n).to(tl.float32)).to(y.dtype.element_ty)
+        tl.store(y + m * PITCH_Y + n, value)
+
+
+@triton.jit
+def narrow(
+    x,
+    w,
+    y,
+    shard,
+    M,
+    N,
+    PITCH_X,
+    PITCH_Y,
+    K: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    G: tl.constexpr,
+    ADD: tl.constexpr,
+):
+    """The same for up to 64 rows on the tensor cores, where N alone gives few programs: G groups of warps share the columns."""
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    m = tl.arange(0, BM)
+    g = tl.arange(0, G)
+    k = tl.arange(0, BK)
+    acc = tl.zeros([G, BN, BM], tl.float32)
+    for c in range(K // (G * BK)):
+        at = (c * G + g[:, None, None]) * BK
+        a = tl.load(w + n[None, :, None] * K + at + k[None, None, :])
+        b = tl.load(x + m[None, None, :] * PITCH_X + at + k[None, :, None], mask=m[None, None, :] < M, other=0.0)
+        acc = tl.dot(a, b, acc)
+    value = tl.sum(acc, axis=0).to(y.dtype.element_ty)
+    here = m[None, :] < M
+    if ADD:
+        add = tl.load(shard + m[None, :] * N + n[:, None], mask=here, other=0.0)
+        value = (value.to(tl.float32) + add.to(tl.float32)).to(y.dtype.element_ty)
+    tl.store(y + m[None, :] * PITCH_Y + n[:, None], value, mask=here)
 
 
 @triton.jit
@@ -327,34 +425,6 @@ def finalise(
     for r in tl.static_range(PEERS):
         total += tl.load(shared_peers + (r * M + row) * OUT + d, mask=k, other=0.0).to(tl.float32)
     tl.store(shard + row * OUT + d, total.to(tl.bfloat16), mask=k)
-
-
-@triton.jit
-def tail_up(
-    n,
-    w,
-    shard,
-    box,
-    M,
-    L: tl.constexpr,
-    D: tl.constexpr,
-    OUT: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    BM: tl.constexpr,
-):
-    """This rank's output columns: product, shared expert added after its rounding, into the mailbox row."""
-    r = tl.program_id(0) * BN + tl.arange(0, BN)
-    m = tl.arange(0, BM)
-    k = tl.arange(0, BK)
-    acc = tl.zeros([BN, BM], tl.float32)
-    for c in range(0, L, BK):
-        a = tl.load(w + r[:, None] * L + c + k[None, :])
-        b = tl.load(n + m[None, :] * L + c + k[:, None], mask=m[None, :] < M, other=0.0)
-        acc = tl.dot(a, b, acc)
-    up = acc.to(tl.bfloat16).to(tl.float32)
-    add = tl.load(shard + m[None, :] * OUT + r[:, None], mask=m[None, :] < M, other=0.0).to(tl.float32)
-    tl.store(box + m[None, :] * D + r[:, None], (up + add).to(tl.bfloat16), mask=m[None, :] < M)
 
 
 @triton.jit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels_under_test.kimi_k3.cuda import mxfp4
 from kernels_under_test.kimi_k3.cuda.sizes import (
     B_COLUMN,
     BLOCKS,
@@ -19,6 +18,7 @@ from kernels_under_test.kimi_k3.cuda.sizes import (
     PARTS,
     PROJECTION,
     RANK,
+    ROWS,
     SHARED,
     TOP_K,
     WIDTH,
@@ -26,20 +26,58 @@ from kernels_under_test.kimi_k3.cuda.sizes import (
 from kernels_under_test.kimi_k3.cuda.stock import kernels as tk
 from kernels_under_test.kimi_k3.cuda.tensors import BF16, STOCK_BLOCK, Weights
 
-UNIT = 16
-TILES = {"in": (64, 4, 3), "out": (128, 4, 3)}
-"""Rows of a tile, warps and stages of the grouped products, by what was fastest of those tried on an H200."""
+UNIT = 8
+Tile = tuple[int, ...]
+PRODUCTS = {
+    "in_proj": (PROJECTION, HIDDEN),
+    "f_b": (WIDTH, RANK),
+    "o_proj": (HIDDEN, WIDTH),
+    "router": (EXPERTS, HIDDEN),
+    "latent_down": (LATENT, HIDDEN),
+    "gate_up": (2 * SHARED, HIDDEN),
+    "shared_down": (HIDDEN, SHARED),
+    "tail_up": (OUT_SHARD, LATENT),
+}
+"""Rows and columns of each dense weight."""
+
+GROUPED = {"in": (2 * INTER, LATENT), "out": (LATENT, INTER)}
+SKINNY = {
+    1: {
+        "in_proj": (2, 2048, 4), "f_b": (8, 256, 4), "o_proj": (2, 1024, 4), "router": (1, 2048, 4), "latent_down": (2, 2048, 4),
+        "gate_up": (2, 2048, 4), "shared_down": (8, 256, 4), "tail_up": (1, 2048, 4),
+    },
+    2: {
+        "in_proj": (1, 2048, 4), "f_b": (8, 256, 4), "o_proj": (2, 1024, 2), "router": (1, 2048, 4), "latent_down": (1, 2048, 4),
+        "gate_up": (2, 1024, 2), "shared_down": (8, 256, 4), "tail_up": (1, 2048, 4),
+    },
+}  # fmt: skip
+"""Rows and columns of a tile and its warps, by what was fastest of eight shapes on an H200; the library is slower at every one of them."""
+
+NARROW: dict[int, Tile] = {8: (16, 128, 4, 4), 16: (16, 128, 4, 4), 32: (16, 64, 4, 3), 64: (16, 64, 4, 3)}
+"""Rows, columns, groups (one warp each) and stages of the products with few weight rows, by the rows of x."""
+
+
+def default_tiles(rows: int) -> dict[str, Tile]:
+    """A tile for each kernel that is no library product, for a number of rows."""
+    if rows <= 2:
+        return {"in": (32, 2, 3), "out": (64, 2, 3), **SKINNY[rows]}
+    tiles: dict[str, Tile] = {"in": (64, 4, 3), "out": (64, 2, 3), "tail_up": NARROW[rows]}
+    return tiles | ({"router": NARROW[rows], "gate_up": NARROW[rows]} if rows <= 16 else {})
 
 
 class Stock:
-    """One layer of one rank; every buffer is allocated once, so that the launches can be captured."""
+    """One layer of one rank; every buffer is allocated once, so that the launches can be captured.
 
-    def __init__(
-        self, weights: Weights, inputs: dict[str, Tensor], tiles: dict[str, tuple[int, int, int]] | None = None
-    ) -> None:
+    Raises:
+        ValueError: for a number of rows other than 1, 2, 8, 16, 32 or 64.
+    """
+
+    def __init__(self, weights: Weights, inputs: dict[str, Tensor], tiles: dict[str, Tile] | None = None) -> None:
         self.w, self.e, self.t = weights.dense, weights.stock, inputs
         self.m = inputs["delta"].shape[0]
-        self.tiles = tiles or TILES
+        if self.m not in ROWS:
+            raise ValueError(f"expected one of {ROWS} rows, found {self.m}")
+        self.tiles = {**default_tiles(self.m), **(tiles or {})}
         device, pairs = inputs["delta"].device, self.m * TOP_K
 
         def new(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
@@ -57,20 +95,55 @@ class Stock:
         self.gu, self.sh, self.down = new(m, 2 * SHARED), new(m, SHARED), new(m, HIDDEN)
         self.n, self.shard = new(m, LATENT), new(m, OUT_SHARD)
         self.box, self.spare, self.out = inputs["peers_out"].clone(), new(m, HIDDEN), new(m, HIDDEN)
+        self.operands = {
+            "in_proj": (self.x, self.y), "f_b": (self.y[:, 4 * WIDTH : 4 * WIDTH + RANK], self.raw), "o_proj": (self.core, self.part),
+            "router": (self.x, self.logits), "latent_down": (self.x, self.latent), "gate_up": (self.x, self.gu),
+            "shared_down": (self.sh, self.down), "tail_up": (self.n, self.box[:, :OUT_SHARD]),
+        }  # fmt: skip
+
+    def set_tile(self, kernel: str, tile: Tile | None) -> None:
+        """Another tile for a kernel; None is the library's product.
+
+        Raises:
+            ValueError: for the library's product where the kernel does more than a product.
+        """
+        if tile is None and kernel in (*GROUPED, "tail_up"):
+            raise ValueError(f"expected a tile for {kernel}, found None: no library product does its work")
+        self.tiles = {k: v for k, v in self.tiles.items() if k != kernel} | ({} if tile is None else {kernel: tile})
 
     def _residual(self, delta: Tensor, call: str) -> None:
         w, t = self.w, self.t
         tk.residual[(self.m,)](
             delta, t["prefix"], t["blocks"], w[f"{call}_gamma"], w[f"{call}_query"], w[f"{call}_norm"], self.x,
-            D=HIDDEN, NB=BLOCKS, S=8, W=8192, num_warps=16,
+            D=HIDDEN, NB=BLOCKS, S=8, W=8192, num_warps=8,
         )  # fmt: skip
+
+    def product(self, name: str) -> None:
+        """One dense product, by the tile that the arm has for it or else by the library."""
+        x, y = self.operands[name]
+        n, k = PRODUCTS[name]
+        add = name == "tail_up"
+        w, m, tile = self.w["latent_up" if add else name], self.m, self.tiles.get(name)
+        if tile is None:
+            torch.mm(x, w.t(), out=y, **({"out_dtype": y.dtype} if y.dtype != BF16 else {}))
+        elif len(tile) == 3:
+            rows, columns, warps = tile
+            tk.skinny[(n // rows,)](
+                x, w, y, self.shard, n, x.stride(0), y.stride(0), K=k, M=m, BN=rows, BK=columns, ADD=add, num_warps=warps
+            )  # fmt: skip
+        else:
+            rows, columns, groups, stages = tile
+            tk.narrow[(n // rows,)](
+                x, w, y, self.shard, m, n, x.stride(0), y.stride(0), K=k, BN=rows, BM=max(8, m), BK=columns, G=groups, ADD=add,
+                num_warps=groups, num_stages=stages,
+            )  # fmt: skip
 
     def attention(self) -> None:
         """Kernels 1 to 9: residual, KDA, all-reduce stand-in."""
         w, t, m = self.w, self.t, self.m
         self._residual(t["delta"], "pre")
-        torch.mm(self.x, w["in_proj"].t(), out=self.y)
-        torch.mm(self.y[:, 4 * WIDTH : 4 * WIDTH + RANK], w["f_b"].t(), out=self.raw)
+        self.product("in_proj")
+        self.product("f_b")
         tk.conv_update[(m, 3 * WIDTH // 256)](
             self.y,
             t["conv_state"],
@@ -91,7 +164,7 @@ class Stock:
         tk.gated_norm[(HEADS, m)](
             self.core, self.y, w["o_norm"], PITCH=PROJECTION, G_AT=3 * WIDTH, H=HEADS, K=DIM, num_warps=1
         )
-        torch.mm(self.core, w["o_proj"].t(), out=self.part)
+        self.product("o_proj")
         tk.rank_sum[(m, HIDDEN // 512)](
             self.part, t["peers_o"], self.a, m, D=HIDDEN, PEERS=PARTS - 1, B=512, num_warps=2
         )
@@ -99,38 +172,35 @@ class Stock:
     def grouped(self, kind: str) -> None:
         """One of the experts' two products."""
         x, y = (self.latent, self.both) if kind == "in" else (self.h, self.rows)
-        n, k = (2 * INTER, LATENT) if kind == "in" else (LATENT, INTER)
+        n, k = GROUPED[kind]
         rows, warps, stages = self.tiles[kind]
         tk.experts[(n // rows, self.m * TOP_K)](
             x, self.e[f"{kind}_codes"], self.e[f"{kind}_scales"], self.count, self.expert, self.token, self.pair, y,
-            N=n, K=k, BN=rows, KB=STOCK_BLOCK[kind], UNIT=UNIT, OWN=kind == "out", ASM=mxfp4.STOCK_ASM, num_warps=warps, num_stages=stages,
+            N=n, K=k, BN=rows, KW=STOCK_BLOCK[kind], UNIT=UNIT, OWN=kind == "out", num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
     def feed_forward(self) -> None:
         """Kernels 10 to 23: residual, routing, experts, shared expert, tail."""
         w, t, m = self.w, self.t, self.m
         self._residual(self.a, "post")
-        torch.mm(self.x, w["router"].t(), out_dtype=torch.float32, out=self.logits)
-        torch.mm(self.x, w["latent_down"].t(), out=self.latent)
-        tk.route[(m,)](self.logits, w["bias"], self.ids, self.share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=1)
-        tk.permute[(EXPERTS // 16,)](
+        self.product("router")
+        self.product("latent_down")
+        tk.route[(m,)](self.logits, w["bias"], self.ids, self.share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=4)
+        tk.permute[(EXPERTS // 8,)](
             self.ids, self.count, self.expert, self.token, self.pair,
-            PAIRS=m * TOP_K, W=1024, UNIT=UNIT, TOP=TOP_K, B=16, num_warps=8,
+            PAIRS=m * TOP_K, W=1024, UNIT=UNIT, TOP=TOP_K, B=8, num_warps=4,
         )  # fmt: skip
         self.grouped("in")
         tk.situ[(m * TOP_K, 1)](self.both, self.h, N=INTER, B=512, num_warps=2)
         self.grouped("out")
-        torch.mm(self.x, w["gate_up"].t(), out=self.gu)
+        self.product("gate_up")
         tk.situ[(m, 2)](self.gu, self.sh, N=SHARED, B=512, num_warps=2)
-        torch.mm(self.sh, w["shared_down"].t(), out=self.down)
+        self.product("shared_down")
         tk.finalise[(m,)](
             self.rows, self.share, t["peers_latent"], w["latent_norm"], self.n, self.down, t["peers_shared"], self.shard, m,
             L=LATENT, W=4096, D=HIDDEN, OUT=OUT_SHARD, TOP=TOP_K, PEERS=PARTS - 1, num_warps=16,
         )  # fmt: skip
-        tk.tail_up[(OUT_SHARD // 16,)](
-            self.n, w["latent_up"], self.shard, self.box, m,
-            L=LATENT, D=HIDDEN, OUT=OUT_SHARD, BN=16, BK=256, BM=max(16, m), num_warps=4, num_stages=4 if m <= 16 else 3,
-        )  # fmt: skip
+        self.product("tail_up")
         tk.tail_copy[(m, HIDDEN // 1024)](self.box, self.out, self.spare, N=HIDDEN, B=1024, num_warps=4)
 
     def run(self) -> None:

@@ -2,15 +2,16 @@
 
 import pytest
 
-from kernels_under_test.kimi_k3.cuda.cute.tactics import EXPERT_SHAPES, PRODUCTS, SHARED_MEMORY, name, tactics
+from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, PRODUCTS, SHARED_MEMORY, name, tactics
 from kernels_under_test.kimi_k3.cuda.kernel_lists import CANDIDATE, STOCK, candidate
 from kernels_under_test.kimi_k3.cuda.sizes import ROWS
 
 
-def test_stock_launches_23_and_the_candidate_13_or_12() -> None:
+def test_stock_launches_23_and_the_candidate_12_or_11() -> None:
     assert len(STOCK) == len(set(STOCK)) == 23
-    assert len(CANDIDATE) == len(set(CANDIDATE)) == 13
-    assert [len(candidate(m)) for m in (1, 2, 5, 64)] == [12, 13, 13, 13]
+    assert len(CANDIDATE) == len(set(CANDIDATE)) == 12
+    assert [len(candidate(m)) for m in (1, 2, 5, 64)] == [11, 12, 12, 12]
+    assert "route_shared_down" in candidate(1) and "group_shared_down" in candidate(2)
     with pytest.raises(ValueError, match="found 65"):
         candidate(65)
 
@@ -21,16 +22,19 @@ def test_every_kernel_has_variants_that_fit(rows: int) -> None:
         variants = tactics(kernel, rows)
         assert variants
         for tactic in variants:
-            if kernel in PRODUCTS:
-                n, k, _ = PRODUCTS[kernel]
+            if kernel in (*PRODUCTS, *BESIDE):
+                n, k, _ = PRODUCTS["shared_down" if kernel in BESIDE else kernel]
                 if tactic["design"] == "skinny":
                     assert k % (256 * tactic["p"]) == 0 and n % 2 == 0
                     ring = tactic["p"] * tactic["q"] * tactic["s"] * (k // tactic["p"]) * 2
                 else:
                     assert n % tactic["tr"] == 0 and k % (tactic["kc"] * tactic["cl"]) == 0
                     assert (tactic["kc"] // 16) % tactic["wk"] == 0
+                    assert kernel not in BESIDE or tactic["cl"] == 1
                     ring = tactic["s"] * tactic["kc"] * 2 * (tactic["tr"] + rows)
                 assert ring < SHARED_MEMORY
+            if kernel == "experts_in":
+                assert not tactic.get("pdl"), "the launch before it chooses the experts whose weights it reads"
             if kernel in EXPERT_SHAPES:
                 n, k = EXPERT_SHAPES[kernel]
                 assert n % (16 * tactic.get("wr", 1) * tactic.get("r", 1)) == 0 and (k // 128) % tactic["wk"] == 0

@@ -1,5 +1,6 @@
 """Packings of MXFP4 codes, decoded here the way the kernels do it."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -61,9 +62,18 @@ def test_paired_tiles_take_eight_gates_and_their_ups() -> None:
             assert torch.equal(tiles[tile, half, :, 0, 0], mxfp4.pack(wanted[:, None].expand(8, 8)))
 
 
-def test_halves_put_a_chunks_first_half_in_the_low_nibbles() -> None:
+@pytest.mark.parametrize("block", [16, 32])
+def test_a_word_of_the_stock_packing_decodes_to_one_column_of_each_of_eight_blocks(block: int) -> None:
     gen = torch.Generator().manual_seed(2)
-    codes = torch.randint(0, 16, (1, 2, 256), generator=gen, dtype=torch.uint8)
-    packed = mxfp4.halves(codes, 64)
-    assert packed.shape == (1, 2, 128)
-    assert packed[0, 1, 64 + 9] == codes[0, 1, 128 + 9] | (codes[0, 1, 192 + 9] << 4)
+    codes = torch.randint(0, 16, (1, 2, 16 * block), generator=gen, dtype=torch.uint8)
+    packed = mxfp4.words(codes, block)
+    assert packed.shape == (1, 2, 2 * block) and packed.dtype == torch.int32
+    wanted = mxfp4.values(codes, torch.full((1, 2, 16 * block // 32), 127, dtype=torch.uint8)).double()
+    for row, chunk, i in ((0, 0, 0), (1, 1, 5), (1, 0, block - 1)):
+        word = packed[0, row, chunk * block + i].long() & 0xFFFFFFFF
+        for half in range(2):
+            same = (word >> (16 * half)) & 0xFFFF
+            both = same | (same << 16)
+            for j, decoded in enumerate(decode(both)):
+                column = chunk * 8 * block + (4 * half + j) * block + i
+                assert halves(decoded)[0] == wanted[0, row, column]

@@ -1,0 +1,39 @@
+"""Every kernel of the candidate a few times, for compute-sanitizer:
+
+    compute-sanitizer --tool racecheck --kernel-name kernel_substring=cutlass python benchmarks/gpu/sanitize.py LIBRARY 8
+
+memcheck needs PYTORCH_NO_CUDA_MEMORY_CACHING=1, or an overrun inside torch's pool goes unseen; synccheck needs
+``--num-cuda-barriers 65536``. The tool starts kernels one after the other, so it finds no race between kernels: that is what the
+replays of ``k3_layer.py`` are for.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
+
+from checks import NULL_ROWS  # noqa: E402
+
+from kernels_under_test.kimi_k3.cuda.cute.layer import Candidate  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.tensors import draw_inputs, draw_weights  # noqa: E402
+
+
+def main() -> None:
+    """One layer, null rows included, for each number of rows on the command line."""
+    library = Library(Path(sys.argv[1]))
+    weights = draw_weights(0, "cuda", keep_codes=False)
+    for rows in (int(a) for a in sys.argv[2:]):
+        arm = Candidate(library, weights, draw_inputs(rows, rows, "cuda", NULL_ROWS.get(rows, ())))
+        arm.fill_front(torch.randn(arm.logits.shape, device="cuda"), torch.randn(arm.z.shape, device="cuda").bfloat16())
+        arm.run()
+        torch.cuda.synchronize()
+        print(f"{rows} rows: ran, output finite {bool(arm.out.isfinite().all())}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
