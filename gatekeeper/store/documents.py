@@ -87,6 +87,13 @@ class DocumentReads:
         found = self.connection.scalars(statement.distinct())
         return sorted(digest for digest in found if digest is not None)
 
+    def trees_left_behind(self, snapshot: Snapshot, digest: str) -> frozenset[str]:
+        """Return the trees that only other snapshots of this pull request had."""
+        table = tables.snapshot_trees
+        now = select(table.c.tree).where(table.c.snapshot == digest)
+        ever = _trees_of_pull(snapshot.key.repository_id, snapshot.key.number)
+        return frozenset(self.connection.scalars(ever.where(table.c.tree.not_in(now))))
+
     def snapshots_of_pulls_with_tree(self, tree: str) -> list[str]:
         """Return the digests of current snapshots of pull requests that had this tree at any time, sorted."""
         had = (

@@ -13,6 +13,7 @@ from gatekeeper.domain.evidence import (
     Evidence,
     ProbeEvidence,
     RaceEvidence,
+    TreeSubject,
     Waiver,
     Withdrawal,
 )
@@ -104,6 +105,7 @@ def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
     snapshot = uow.snapshot(pull.snapshot) if pull.snapshot else None
     verdict = uow.verdict(pull.verdict) if pull.verdict else None
     evidence = [(digest, uow.evidence(digest)) for digest in verdict.evidence] if verdict else []
+    earlier = _of_earlier_pushes(uow, pull, snapshot, evidence)
     return PullPage(
         repository=repository.full_name,
         repository_id=repository.id,
@@ -126,8 +128,8 @@ def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
         mode=verdict.mode if verdict else None,
         changed_files=_changed_files(snapshot),
         checks=tuple(check_view(verdict, check) for check in verdict.checks) if verdict else (),
-        races=tuple(races_of(uow, verdict, evidence)) if verdict else (),
-        evidence=tuple(evidence_row(digest, item) for digest, item in evidence),
+        races=tuple(races_of(uow, verdict, [each for each in evidence if each[0] not in earlier])) if verdict else (),
+        evidence=tuple(evidence_row(digest, item, earlier=digest in earlier) for digest, item in evidence),
         chain=chain(uow, pull.snapshot),
         jobs=tuple(waiting_jobs(uow, pull, verdict)),
         published=publications(uow, pull),
@@ -165,8 +167,20 @@ def check_view(verdict: Verdict, result: CheckResult) -> CheckView:
     )
 
 
-def evidence_row(digest: str, evidence: Evidence) -> EvidenceRow:
-    """Return one line about a piece of evidence."""
+def _of_earlier_pushes(
+    uow: ReadUnit, pull: Pull, snapshot: Snapshot | None, evidence: list[tuple[str, Evidence]]
+) -> frozenset[str]:
+    """Races of trees that the pull request no longer has: they count against its budget and say nothing about this head."""
+    if snapshot is None or pull.snapshot is None:
+        return frozenset()
+    left = uow.trees_left_behind(snapshot, pull.snapshot)
+    return frozenset(
+        digest for digest, item in evidence if isinstance(item.subject, TreeSubject) and item.subject.tree in left
+    )
+
+
+def evidence_row(digest: str, evidence: Evidence, *, earlier: bool = False) -> EvidenceRow:
+    """Return one line about a piece of evidence; ``earlier`` says that it is about a push that has been replaced."""
     race = None
     match evidence.body:
         case RaceEvidence() as body:
@@ -187,7 +201,7 @@ def evidence_row(digest: str, evidence: Evidence) -> EvidenceRow:
         digest=digest,
         kind=evidence.body.kind,
         origin=evidence.origin.value,
-        summary=summary,
+        summary=f"An earlier push, which counts against the budget of races: {summary}" if earlier else summary,
         recorded_at=evidence.recorded_at,
         race=race,
     )

@@ -137,6 +137,11 @@ def test_every_race_of_an_earlier_push_halves_what_the_next_one_may_err(gate: Ga
         gate.raced()
         gate.push(of)
     assert gate.alpha() == 0.00125, "and never falls below the floor"
+    page = gate.client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/{FISHER}").json()
+    assert [row["summary"].partition(":")[0] for row in page["evidence"]] == [
+        "An earlier push, which counts against the budget of races"
+    ] * 4
+    assert [race["state"] for race in page["races"]] == ["waiting"], "theirs are not shown as if they were this head's"
 
 
 def test_closing_opening_again_renaming_and_a_new_title_change_nothing(gate: Gate) -> None:
