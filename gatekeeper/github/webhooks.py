@@ -130,7 +130,7 @@ class _Repository(_Payload):
 
 
 class _Sender(_Payload):
-    id: int = Field(gt=0)
+    id: int
 
 
 class _Installation(_Payload):

@@ -7,6 +7,7 @@ of the process. Bodies have their own limits, in ``webhooks.read_body``: no othe
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import ClassVar, cast
 
 import uvicorn
@@ -83,5 +84,12 @@ def make_server(app: FastAPI, host: str, port: int, *, header_seconds: float = H
 
 
 def run(app: FastAPI, host: str, port: int) -> None:
-    """Serve until told to stop by a signal."""
-    make_server(app, host, port).run()
+    """Serve until SIGTERM or SIGINT, and return then, so that the caller can put away what it has opened."""
+    # uvicorn raises the signal once more after its own shutdown: with the default handler that would end the process here.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        make_server(app, host, port).run()
+    except KeyboardInterrupt:
+        log.info("interrupted")
+    finally:
+        signal.signal(signal.SIGTERM, before)
