@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gatekeeper.domain import waivers
-from gatekeeper.domain.evidence import Waiver
+from gatekeeper.domain.evidence import BudgetReset, Evidence, Waiver
 from gatekeeper.domain.owners import read_owners
 from gatekeeper.domain.policy import Effect, Finding, PolicyInput, Report
 from gatekeeper.domain.race import RaceRequest
@@ -38,11 +38,12 @@ def judge_races(
             found="none",
             effect=Effect.HOLD,
         )
+    evidence = heeded(subject)
     approval = approval_needed(subject) if found else None
     if approval is not None:
         report.requirements.append(approval)
     for contest, request in _pairs(found):
-        now = standing(request, subject.evidence, subject.now, parameters)
+        now = standing(request, evidence, subject.now, parameters)
         by = waived(subject, request.target.name, policy)
         if by is not None and not request.target.owned and now.decision is None:
             report.add(NO_EVIDENCE, f"{request.target.name}: waived by {by}", effect=Effect.NOTE)
@@ -57,6 +58,17 @@ def judge_races(
     report.findings = _with_waivers(subject, report.findings, policy)
     report.summary = "; ".join(dict.fromkeys(lines))
     return report
+
+
+def heeded(subject: PolicyInput) -> tuple[Evidence, ...]:
+    """Return the evidence without budget resets by somebody who is no maintainer, or who is the author."""
+    owners = read_owners(subject.base, subject.configuration)
+    return tuple(
+        item
+        for item in subject.evidence
+        if not isinstance(item.body, BudgetReset)
+        or waivers.may_decide(item.body.by, owners.maintainers, subject.snapshot, owners)
+    )
 
 
 def _with_waivers(subject: PolicyInput, findings: Sequence[Finding], policy: str) -> list[Finding]:

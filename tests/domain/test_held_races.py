@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.domain.evidence import Evidence, PullSubject, Waiver
+from gatekeeper.domain.evidence import BudgetReset, Evidence, PullSubject, Waiver
 from gatekeeper.domain.policy import Effect, Finding
-from gatekeeper.domain.race_judging import NOTHING_TO_RACE, _with_waivers
+from gatekeeper.domain.race_judging import NOTHING_TO_RACE, _with_waivers, heeded
 
 HEAD = "a" * 40
 POLICY = "kernel_is_faster"
 
 
-def judged(finding: Finding, by: str, code: str = "TIM_IMPLAUSIBLE") -> list[Finding]:
-    body = Waiver(policy=POLICY, code=code, by=by, reason="measured it by hand as well")
+def scene(body: Waiver | BudgetReset) -> Any:
     subject = PullSubject(repository_id=1, number=2, head_sha=HEAD)
     given = Evidence(subject=subject, recorded_at=datetime(2026, 1, 2, tzinfo=UTC), body=body)
-    scene: Any = SimpleNamespace(
+    return SimpleNamespace(
         snapshot=SimpleNamespace(
             key=SimpleNamespace(repository_id=1, number=2, head_sha=HEAD), author=SimpleNamespace(login="ann")
         ),
@@ -28,7 +27,16 @@ def judged(finding: Finding, by: str, code: str = "TIM_IMPLAUSIBLE") -> list[Fin
         base=SimpleNamespace(entry=lambda path: None),
         evidence=(given,),
     )
-    return _with_waivers(scene, [finding], POLICY)
+
+
+def judged(finding: Finding, by: str, code: str = "TIM_IMPLAUSIBLE") -> list[Finding]:
+    body = Waiver(policy=POLICY, code=code, by=by, reason="measured it by hand as well")
+    return _with_waivers(scene(body), [finding], POLICY)
+
+
+@pytest.mark.parametrize(("by", "counts"), [("mira", 1), ("@Mira", 1), ("ann", 0), ("stranger", 0)])
+def test_only_a_maintainers_reset_of_the_budget_is_heeded(by: str, counts: int) -> None:
+    assert len(heeded(scene(BudgetReset(by=by, reason="the noise was ours")))) == counts
 
 
 def found(effect: Effect, code: str = "TIM_IMPLAUSIBLE") -> Finding:
