@@ -104,11 +104,16 @@ class SubprocessRunner:
             return self._run(work, ProbeResult, exported)
 
     def close(self) -> None:
-        """Kill what is still running; its jobs are tried again elsewhere or later. Nothing can be started afterwards."""
+        """Kill what is still running; its jobs are put off, to be run elsewhere or later. Nothing can be started afterwards."""
         with self._lock:
             self._closed = True
             for process in self._running:
                 _kill_session(process)
+
+    def closed(self) -> bool:
+        """Return whether this runner has been closed."""
+        with self._lock:
+            return self._closed
 
     @contextlib.contextmanager
     def _turn(
@@ -122,7 +127,7 @@ class SubprocessRunner:
                     stack.enter_context(hold())
                     break
                 except Postponed:
-                    if time.monotonic() > deadline or self._closed or stop.wait(LOOK_SECONDS):
+                    if time.monotonic() > deadline or self.closed() or stop.wait(LOOK_SECONDS):
                         raise
             yield
 
@@ -144,7 +149,7 @@ class SubprocessRunner:
     def _answer(self, command: list[str], work: _Work, scratch: Path) -> bytes:
         with self._lock:
             if self._closed:
-                raise Retryable("this process is stopping", code="RUN_STOPPED")
+                raise _stopping()
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 cwd=ROOT, env=clean_environment(scratch), start_new_session=True,
@@ -170,6 +175,8 @@ class SubprocessRunner:
                 thread.join(timeout=10)
             with self._lock:
                 self._running.discard(process)
+        if status != 0 and self.closed():
+            raise _stopping()
         _demand_an_answer(status, answer, said, work)
         return bytes(answer)
 
@@ -189,6 +196,11 @@ def _ending(process: subprocess.Popen[bytes], work: _Work) -> int | None:
                 raise Conflict("nobody waits for this run any more", code="RUN_STOPPED") from None
             if time.monotonic() > deadline:
                 return None
+
+
+def _stopping() -> Postponed:
+    """The error of a run that ends because this process does: a restart of the service is nobody's failed attempt."""
+    return Postponed("this process is stopping", code="RUN_STOPPED")
 
 
 def _demand_an_answer(status: int | None, answer: bytearray, said: deque[str], work: _Work) -> None:
