@@ -201,7 +201,7 @@ def list_decisions(pull: tuple[str, int], json_wanted: bool) -> None:
 @place
 @json_flag
 def retry(pull: tuple[str, int], json_wanted: bool) -> int:
-    """Ask again for the probes and races of a pull request that were given up.
+    """Ask again for probes and races of a pull request that were given up, and for races that stayed void.
 
     Exit status: 0 asked (or nothing was given up), 1 refused, 3 could not decide, 64 wrong usage.
     """

@@ -84,7 +84,7 @@ def standing(request: RaceRequest, evidence: Sequence[Evidence], now: datetime, 
     oldest = now - timedelta(days=rules.oldest_days)
     fitting = [item for item in races if _fits(item.subject, source, request) and item.recorded_at >= oldest]
     results = [item.body.result for item in fitting if isinstance(item.body, RaceEvidence)]
-    told = [result for result in results if _tells(request, result)]
+    told = [result for result in results if tells(request, result)]
     if results and not told:
         raise _void(request, results[-1])
     spent = attempts_before(races, evidence, fitting[0].recorded_at if fitting else now)
@@ -180,7 +180,8 @@ def _void(request: RaceRequest, result: RaceResult) -> GatekeeperError:
     )
 
 
-def _tells(request: RaceRequest, result: RaceResult) -> bool:
+def tells(request: RaceRequest, result: RaceResult) -> bool:
+    """Return whether a race says anything about the candidate, whatever outcome it claims."""
     return decide_race(request, result, result.alpha).outcome is not RaceOutcome.VOID
 
 

@@ -7,7 +7,7 @@ meant. The policies ask for the same rights again each time, so that nothing dep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,19 +23,23 @@ from gatekeeper.domain.evidence import (
     Decided,
     Evidence,
     PullSubject,
+    RaceEvidence,
     Waiver,
     Withdrawal,
 )
-from gatekeeper.domain.jobs import JobKind
+from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.owners import Owners, read_owners
 from gatekeeper.domain.policy import Finding
-from gatekeeper.domain.race_evidence import NO_EVIDENCE
+from gatekeeper.domain.race import RaceRequest, RaceResult
+from gatekeeper.domain.race_evidence import NO_EVIDENCE, tells
 from gatekeeper.domain.repository import RepositoryConfiguration
 from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.domain.waivers import LOGIN, may_decide
 from gatekeeper.services import decided, needs
 from gatekeeper.services.evaluate import CONFIGURATION
+from gatekeeper.store.jobs import JobRow
+from gatekeeper.store.unit_of_work import ReadUnit
 
 B = TypeVar("B", Waiver, Approval, BudgetReset, Withdrawal)
 DECIDED_FIRST = 100
@@ -139,20 +143,39 @@ def withdraw(ctx: Context, repository: str, number: int, *, digest: str, by: str
 
 
 def retry(ctx: Context, repository: str, number: int) -> list[str]:
-    """Ask again for the probes and races of the present verdict that were given up. Returns what was asked for.
+    """Ask again for the probes and races of the present verdict that were given up, and for races that stayed void.
+
+    Returns what was asked for. Nobody needs a right to it: a void race says nothing about the candidate, so this is no way to
+    try until a lucky one.
 
     Raises:
         Conflict: as :func:`scene`.
     """
     at = scene(ctx, repository, number, None)
-    asked = []
     with ctx.store.begin() as uow:
-        for need, job in needs.given_up(uow, at.verdict) if at.verdict else ():
+        again = {job.id: job for _, job in (needs.given_up(uow, at.verdict) if at.verdict else ())}
+        again |= {job.id: job for job in _void_races(uow, at)}
+        for job in again.values():
             uow.enqueue(job.kind, job.key, priority=job.priority)
-            asked.append(f"{need.kind} {job.key.removeprefix('sha256:')[:12]}")
-        if asked:
+        if again:
             uow.enqueue(JobKind.EVALUATE, at.digest, priority=DECIDED_FIRST)
-    return asked
+    return [f"{job.kind.value} {job.key.removeprefix('sha256:')[:12]}" for job in again.values()]
+
+
+def _void_races(uow: ReadUnit, at: Scene) -> Iterator[JobRow]:
+    """Yield the ended race jobs of the present trees of which no result says anything about the candidate."""
+    left = uow.trees_left_behind(at.snapshot, at.digest)
+    results: dict[str, list[RaceResult]] = {}
+    for digest in at.verdict.evidence if at.verdict else ():
+        item = uow.evidence(digest)
+        if isinstance(item.body, RaceEvidence) and getattr(item.subject, "tree", None) not in left:
+            results.setdefault(item.body.request, []).append(item.body.result)
+    for key, found in results.items():
+        job = uow.job_named(JobKind.RACE, key)
+        if job is not None and job.state is JobState.SUCCEEDED:
+            request = uow.document(needs.RACE_REQUEST, key, RaceRequest)
+            if not any(tells(request, result) for result in found):
+                yield job
 
 
 def scene(ctx: Context, repository: str, number: int, head: str | None) -> Scene:

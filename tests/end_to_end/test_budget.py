@@ -21,15 +21,16 @@ from gatekeeper.demo.pulls import DIRECTORY, sample_pulls
 from gatekeeper.demo.upstream import Changes, Upstream, build
 from gatekeeper.domain.events import RepositoryRef
 from gatekeeper.domain.evidence import Evidence, RaceEvidence, TreeSubject
-from gatekeeper.domain.jobs import JobKind
+from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import RaceRequirement
-from gatekeeper.domain.race import RaceOutcome
+from gatekeeper.domain.race import RaceOutcome, RaceResult
 from gatekeeper.services import decisions
 from tests import race_samples
 
 SECRET = "s" * 40
 HONEST = sample_pulls()[0]
 FISHER, OTHER = 1, 2
+LOST = race_samples.result(outcome=RaceOutcome.NOT_BETTER)
 
 
 def attempt(number: int) -> Changes:
@@ -98,15 +99,15 @@ class Gate:
     def alpha(self, number: int = FISHER) -> float:
         return self.needed(number).alpha
 
-    def raced(self, number: int = FISHER) -> None:
-        """Store a lost race of what a pull request needs raced now, and judge it anew."""
+    def raced(self, number: int = FISHER, result: RaceResult | None = None) -> None:
+        """Store a race of what a pull request needs raced now; a lost one unless told otherwise."""
         request = self.needed(number).request
         self.minutes += 1
         subject = TreeSubject(
             tree=request.candidate.tree, directory=request.candidate.directory, suite=request.suite,
             target=request.target.name, target_digest=request.target.digest(),
         )  # fmt: skip
-        body = RaceEvidence(request=request.digest(), result=race_samples.result(outcome=RaceOutcome.NOT_BETTER))
+        body = RaceEvidence(request=request.digest(), result=result or LOST)
         at = self.service.ctx.clock.now() - timedelta(hours=1) + timedelta(minutes=self.minutes)
         with self.service.ctx.store.begin() as uow:
             uow.put_evidence(Evidence(subject=subject, recorded_at=at, body=body))
@@ -188,4 +189,29 @@ def test_a_reset_by_a_maintainer_counts_from_then_on_and_at_later_heads(gate: Ga
     gate.work_off()
     assert gate.alpha() == 0.01
     gate.push(13)
+    assert gate.alpha() == 0.01
+
+
+def test_a_race_that_stayed_void_costs_nothing_and_can_be_asked_for_again(gate: Gate) -> None:
+    gate.show(FISHER, FISHER, "opened")
+    need = gate.needed(FISHER)
+    key = need.request.digest()
+    with gate.service.ctx.store.begin() as uow:
+        uow.put_document("race_request", need.request)
+        claim = uow.claim(uow.enqueue(JobKind.RACE, key, payload={"alpha": 0.01}), timedelta(minutes=5))
+        assert claim is not None
+        uow.finish(claim, JobState.SUCCEEDED)
+    void = race_samples.result(race_samples.record(errors=()), outcome=RaceOutcome.VOID)
+    gate.raced(result=void)
+    assert decisions.retry(gate.service.ctx, delivery.REPOSITORY, FISHER) == [], "this verdict has not seen it yet"
+    gate.show(FISHER, FISHER, "edited")
+    page = gate.client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/{FISHER}").json()
+    check = next(check for check in page["checks"] if check["check"] == "benchmarks")
+    assert check["outcome"] == "error"
+    assert "BENCH_VOID" in str(check["policies"])
+    assert decisions.retry(gate.service.ctx, delivery.REPOSITORY, FISHER) == [f"race {key[7:19]}"]
+    with gate.service.ctx.store.read() as uow:
+        job = uow.job_named(JobKind.RACE, key)
+    assert job is not None and (job.state, job.payload, job.voids) == (JobState.QUEUED, {"alpha": 0.01}, 0)
+    gate.push(11)
     assert gate.alpha() == 0.01
