@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from gatekeeper.domain.policy import Outcome
+from tests.policies.isolation.attacks import ATTACKS
 from tests.policies.isolation.rows import ROWS, Row
 
 
@@ -16,11 +17,12 @@ def passes(row: Row, trick: bool) -> bool:
 
 
 def main() -> None:
-    """Print both counts and the rows behind them."""
-    wrong = {"false passes": [row.id for row in ROWS if passes(row, True)],
-             "false blocks": [row.id for row in ROWS if not passes(row, False)]}  # fmt: skip
-    for name, ids in wrong.items():
-        print(f"{name}: {len(ids)} of {len(ROWS)}", *ids)
+    """Print both counts and the rows behind them, for the battery's rows and for those beyond it."""
+    for table, rows in (("battery", ROWS), ("beyond", ATTACKS)):
+        wrong = {"false passes": [row.id for row in rows if passes(row, True)],
+                 "false blocks": [row.id for row in rows if not passes(row, False)]}  # fmt: skip
+        for name, ids in wrong.items():
+            print(f"{table}: {name}: {len(ids)} of {len(rows)}", *ids)
 
 
 if __name__ == "__main__":

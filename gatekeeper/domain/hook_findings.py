@@ -10,6 +10,7 @@ from gatekeeper.domain.contents import content_faults
 from gatekeeper.domain.entry_faults import described
 from gatekeeper.domain.guard_function import guard_faults
 from gatekeeper.domain.guard_names import Guard
+from gatekeeper.domain.guard_switch import speaks_of
 from gatekeeper.domain.guards import guard_of, judge_hook
 from gatekeeper.domain.hook_size import added_lines
 from gatekeeper.domain.import_graph import package_of
@@ -47,13 +48,11 @@ class _Review:
         self._package = package_of(directory)
         self._words = StockWords(subject.base, subject.configuration, track, zones)
         self._after = subject.merged or subject.head
-        self._named = self._named_guard()
+        path = posixpath.join(directory, manifests.MANIFEST_NAME)
+        self._manifest, _ = manifests.load(self._after, path)
+        self._named = guard_of(self._manifest.guard, self._package) if self._manifest else None
         self._sizes: dict[ChangedFile, int] = {}
         self._seen: set[ChangedFile] = set()
-
-    def _named_guard(self) -> Guard | None:
-        manifest, _ = manifests.load(self._after, posixpath.join(self._directory, manifests.MANIFEST_NAME))
-        return guard_of(manifest.guard, self._package) if manifest is not None else None
 
     @property
     def _guard(self) -> Guard:
@@ -63,9 +62,17 @@ class _Review:
 
     def opt_in(self) -> Iterator[Finding]:
         """Yield what is wrong with the guard function itself."""
-        for path, fault in guard_faults(self._after, self._named) if self._named else ():
+        if self._manifest is None or self._named is None:
+            return
+        faults = list(guard_faults(self._after, self._named))
+        for path, fault in faults:
             yield Finding(code="ISO_GUARD", message=fault.message, expected=fault.expected, found=fault.found, path=path,
                           line=fault.line, waivable_by=self._owners.of(path))  # fmt: skip
+        if not faults and not speaks_of(self._after, self._named, self._manifest.switch):
+            path = f"{self._named.module.replace('.', '/')}.py"
+            yield Finding(code="ISO_GUARD", message="the guard does not speak of the switch", effect=Effect.HOLD, path=path,
+                          expected=f"a look at `{self._manifest.switch}`, as the manifest says",
+                          found="none of its words", waivable_by=self._owners.of(path))  # fmt: skip
 
     def is_edited_hook(self, change: ChangedFile) -> bool:
         """Whether a change leaves a hook file a plain file: only then is there something to compare."""

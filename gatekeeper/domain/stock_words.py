@@ -5,7 +5,6 @@ A new attribute is new only if nobody looks it up (``hasattr``), sets it, or inh
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 from gatekeeper.domain.globs import matched_directory
@@ -30,12 +29,7 @@ class StockWords:
         self.speak_of = lru_cache(maxsize=1024)(self._speak_of)
 
     def _speak_of(self, name: str) -> bool:
-        word = re.compile(rb"(?<![\w])" + re.escape(name.encode()) + rb"(?![\w])")
-        return any(
-            word.search(self._base.read(path)) is not None
-            for path in self._base.grep(name.encode())
-            if self._counts(path)
-        )
+        return any(self._counts(path) for path in self._base.grep(name.encode(), whole_word=True))
 
     def _counts(self, path: str) -> bool:
         if self._zones.zone(path) in (Zone.FREE, Zone.HOOK, Zone.TESTS):

@@ -156,6 +156,17 @@ def _(git: GitBuilder, base: str, trick: bool) -> Built:
     return base, git.commit({"kernels/cand/fast_track.toml": manifest, "kernels/cand/other.py": text}, parent=base)
 
 
+@row("guard-blind to the switch", "ISO_GUARD", "kernels/cand/gate.py", outcome=Outcome.PENDING)
+def _(git: GitBuilder, base: str, trick: bool) -> Built:
+    """On for every user of the model; the twin reads the switch in another module of the directory."""
+    manifest = MANIFEST.replace('switch = "x=y"', 'switch = "additional_config.decode_backend=fast"')
+    blind = '"""On by decode_backend."""\n\n\ndef enabled(config):\n    return config.model == "small"\n'
+    sees = "from . import asked\n\n\ndef enabled(config):\n    return asked.for_it(config)\n"
+    asked = "def for_it(config):\n    return config.extra.get('decode_backend') == 'fast'\n"
+    files: Change = {"kernels/cand/gate.py": blind if trick else sees, "kernels/cand/asked.py": asked}
+    return base, git.commit({"kernels/cand/fast_track.toml": manifest, **files}, parent=base)
+
+
 # -- histories --------------------------------------------------------------------------------------------------------
 @row("merge-hook on both sides", "ISO_HOOK_UNGUARDED", "kernels/hook.py")
 def _(git: GitBuilder, base: str, trick: bool) -> Built:
