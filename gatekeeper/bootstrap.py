@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 from sqlalchemy import Engine
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from gatekeeper import logs
 from gatekeeper.backends.local import JOBS, RACES, LocalQueue, Place
@@ -21,7 +25,7 @@ from gatekeeper.backends.subprocesses import SubprocessRunner
 from gatekeeper.catalog import load_catalog
 from gatekeeper.config import Settings
 from gatekeeper.context import Context, JobQueue
-from gatekeeper.domain.errors import ConfigurationError
+from gatekeeper.domain.errors import ConfigurationError, Retryable
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.race import RaceRequest
 from gatekeeper.engine import PolicyBook, open_installed_books
@@ -41,6 +45,8 @@ from gatekeeper.store.pulls import Pull
 from gatekeeper.store.queries import QueueLine, queue_lines
 from gatekeeper.store.unit_of_work import Store, utc_now
 
+LOG = structlog.get_logger(__name__)
+PREFIX = "GATEKEEPER_"
 FAIR_AMONG = 200
 """How many due races are looked at to find whose turn it is."""
 
@@ -126,6 +132,12 @@ def load_settings() -> Settings:
     """
     try:
         return Settings()
+    except SettingsError as error:  # a list or an object that is not JSON; the error tells its field in its text only
+        field = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "settings").upper()
+        raise ConfigurationError(
+            f"GATEKEEPER_{field} is wrong: it cannot be read", code=f"CONFIG_{field}", expected="JSON",
+            found="something else",
+        ) from None  # fmt: skip
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]).upper() or "SETTINGS"
@@ -174,17 +186,46 @@ def documented(settings: Settings) -> bool:
 def configure_logs(settings: Settings, *, quiet: bool = False) -> None:
     """Set up structured logs as the settings ask; ``quiet`` leaves out what is no warning, for commands that a person types."""
     logs.configure(as_json=settings.log_format == "json", level=logging.WARNING if quiet else logging.INFO)
+    for name in unknown_settings(os.environ):
+        LOG.warning("settings.unknown", setting=name, meant=nearest_setting(name))
+
+
+def unknown_settings(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that look like settings and are none: a misspelt one would otherwise be passed over in silence."""
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    return sorted(name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known)
+
+
+def nearest_setting(name: str) -> str | None:
+    """Return the setting that is spelt most like ``name``, or None if none is."""
+    known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+    return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None)
 
 
 def upgrade_database(settings: Settings) -> list[str]:
     """Bring the database to the newest schema and return the revisions that were applied."""
     engine = make_engine(settings.database_url)
     try:
-        pending = pending_revisions(engine)
-        migrate(engine)
+        with _reaching_the_database():
+            pending = pending_revisions(engine)
+            migrate(engine)
         return pending
     finally:
         engine.dispose()
+
+
+@contextlib.contextmanager
+def _reaching_the_database() -> Iterator[None]:
+    """A database that is down or a file that cannot be opened is the world's fault or the operator's, never ours."""
+    try:
+        yield
+    except DatabaseError as error:
+        if type(error) not in (OperationalError, DatabaseError):  # the others are about our own statements
+            raise
+        raise Retryable(
+            "the database cannot be used", code="STORE_UNREACHABLE",
+            expected="the one that GATEKEEPER_DATABASE_URL names", found=" ".join(str(error.orig).split()),
+        ) from error  # fmt: skip
 
 
 def build(settings: Settings, *, serves: bool = False) -> Service:
@@ -192,7 +233,8 @@ def build(settings: Settings, *, serves: bool = False) -> Service:
 
     Raises:
         ConfigurationError: for settings, policy sets or target files that are wrong, for a database that was not migrated,
-            and if another process already serves the same SQLite file.
+            and if another process already serves the same data directory.
+        Retryable: ``STORE_UNREACHABLE`` if the database does not answer or cannot be opened.
     """
     embedded = settings.broker_url is None
     settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -202,12 +244,14 @@ def build(settings: Settings, *, serves: bool = False) -> Service:
             undo.callback(os.close, guard)
         engine = make_engine(settings.database_url)
         undo.callback(engine.dispose)
-        if embedded:
-            migrate(engine)
-        elif pending := pending_revisions(engine):
+        with _reaching_the_database():
+            if embedded:
+                migrate(engine)
+            pending = [] if embedded else pending_revisions(engine)
+        if pending:
             raise ConfigurationError(
                 "the database is not migrated: run `gatekeeper migrate`", code="CONFIG_MIGRATION",
-                found=f"lacks {pending}",
+                expected="the newest schema", found=f"one that lacks {', '.join(pending)}",
             )  # fmt: skip
         made = _put_together(settings, engine, guard)
         undo.pop_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -74,3 +74,11 @@ class Settings(BaseSettings):
     reconcile_seconds: float = Field(default=60, ge=0.1, description="how often lost work is looked for")
     stop_seconds: float = Field(default=20, ge=0, description="how long a stop waits for jobs that are being worked on")
     log_format: Literal["json", "plain"] = Field(default="json", description="form of the log lines on standard error")
+
+    @field_validator("broker_url")
+    @classmethod
+    def _broker_is_redis(cls, value: SecretStr | None) -> SecretStr | None:
+        # Celery takes a bare word for the host of an AMQP server, and would then look for it in silence.
+        if value is not None and not value.get_secret_value().startswith(("redis://", "rediss://", "redis+socket://")):
+            raise ValueError("expected redis://HOST:PORT/NUMBER; nothing else is tested")
+        return value

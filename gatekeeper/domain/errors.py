@@ -14,8 +14,9 @@ class GatekeeperError(Exception):
         self.found = found
 
     def __str__(self) -> str:
-        detail = f" (expected {self.expected}; found {self.found})" if self.expected or self.found else ""
-        return f"{self.code}: {self.message}{detail}"
+        told = (("expected", self.expected), ("found", self.found))
+        detail = "; ".join(f"{word} {text}" for word, text in told if text)
+        return f"{self.code}: {self.message} ({detail})" if detail else f"{self.code}: {self.message}"
 
 
 class Rejected(GatekeeperError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import ArgumentError, OperationalError
 
 from gatekeeper.domain.errors import ConfigurationError
 
@@ -19,10 +19,16 @@ def make_engine(url: str) -> Engine:
     """Return an engine for a ``sqlite:///`` or ``postgresql+psycopg://`` URL.
 
     Raises:
-        ConfigurationError: for any other database, because nothing else is tested, and for SQLite in memory,
-            because each connection would see a database of its own.
+        ConfigurationError: for what is no URL (not repeated: it may hold a password), for any other database, because
+            nothing else is tested, and for SQLite in memory, because each connection would see a database of its own.
     """
-    parsed = make_url(url)
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigurationError(
+            "GATEKEEPER_DATABASE_URL is no URL of a database", code="CONFIG_DATABASE",
+            expected="sqlite:///path/to/file.db or postgresql://USER@HOST/NAME",
+        ) from None  # fmt: skip
     backend = parsed.get_backend_name()
     if backend == "postgresql":
         if parsed.drivername == "postgresql":
