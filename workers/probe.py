@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import select
@@ -30,15 +31,16 @@ from gatekeeper.domain.race import ProbeFault, ProbeRequest, ProbeResult
 from workers import probe_wire as wire
 from workers.jail import Bind, Jail, find_jail
 from workers.jailed import Ended
+from workers.probe_imports import imported_by, packages
 from workers.sources import code_of
 
 GPU_PACKAGES = ("cutlass", "cuda", "cupy", "triton", "flashinfer", "flydsl", "aiter", "deep_gemm", "flash_attn", "pynvml",
                 "tilelang", "tvm_ffi", "nvidia_cutlass_dsl", "deep_ep", "nvshmem", "pycuda", "numba")  # fmt: skip
 """Top-level packages that a machine without that vendor's GPU does not have."""
 START_SECONDS = 60.0
-IMPORT_SECONDS = 60.0
+IMPORT_SECONDS = 120.0
 SUPPORTS_SECONDS = 5.0
-CHILD = ("probe_child.py", "probe_effects.py", "probe_wire.py")
+CHILD = ("probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_wire.py")
 HERE = Path(__file__).resolve().parent
 
 
@@ -133,16 +135,22 @@ def _stage(request: ProbeRequest, tree: Path) -> Iterator[tuple[Path, Path]]:
 
 def _supports(request: ProbeRequest, jail: Jail, code: Path, scratch: Path, timeouts: Timeouts, found: Found) -> None:
     shapes = [configuration.model_dump(mode="json") for configuration in (*request.advertised, *request.refused)]
-    order = {"phase": "supports", "entry_point": request.source.entry_point, "guard": request.guard,
-             "facts": facts_of(request), "shapes": shapes}  # fmt: skip
+    order = {
+        "phase": "supports",
+        "guard": request.guard,
+        "packages": packages(code, request.source.directory),
+        "facts": facts_of(request),
+        "shapes": shapes,
+        **_common(request, code),
+    }
     with _Child(jail, code, scratch, order, timeouts.start) as child:
         try:
             found.entry_point, faults = wire.Reader(child.frame(wire.IMPORTED, timeouts.imports)).imported()
             found.take(faults)
-            found.answers, faults = wire.Reader(child.frame(wire.ANSWERS, timeouts.supports)).answers(
+            found.answers = wire.Reader(child.frame(wire.ANSWERS, timeouts.supports)).answers(
                 len(shapes) if found.entry_point else 0
             )
-            found.take(faults)
+            found.take(wire.Reader(child.frame(wire.LATE, timeouts.imports)).faults())
         except (wire.Malformed, _NoAnswer) as error:
             found.add("SCOPE_SUPPORTS" if found.entry_point else "SCOPE_ENTRY_POINT", request.source.entry_point,
                       "a complete answer of the import and of supports()", f"{error}; {child.epitaph()}")  # fmt: skip
@@ -150,14 +158,21 @@ def _supports(request: ProbeRequest, jail: Jail, code: Path, scratch: Path, time
 
 
 def _platform(request: ProbeRequest, jail: Jail, code: Path, scratch: Path, timeouts: Timeouts, found: Found) -> None:
-    order = {"phase": "platform", "modules": request.platform_modules, "absent": GPU_PACKAGES}
+    order = {"phase": "platform", "absent": GPU_PACKAGES, **_common(request, code)}
     with _Child(jail, code, scratch, order, timeouts.start) as child:
         try:
-            found.take(wire.Reader(child.frame(wire.PLATFORM, timeouts.imports)).platform())
+            found.take(wire.Reader(child.frame(wire.PLATFORM, timeouts.imports)).faults())
         except (wire.Malformed, _NoAnswer) as error:
             found.add("SCOPE_PLATFORM", ", ".join(request.platform_modules), "imports without the GPU packages",
                       f"{error}; {child.epitaph()}")  # fmt: skip
     _left(child.ended, found)
+
+
+def _common(request: ProbeRequest, code: Path) -> dict[str, Any]:
+    """What either jailed process has to know. ``modules`` are those that files outside the directory import by name."""
+    source = request.source
+    return {"entry_point": source.entry_point, "package": source.directory.replace("/", "."),
+            "modules": request.platform_modules, "preload": imported_by(code, source.directory)}  # fmt: skip
 
 
 def _raised(request: ProbeRequest, answers: list[tuple[int, str]], found: Found) -> None:
@@ -175,7 +190,8 @@ def _left(ended: Ended | None, found: Found) -> None:
 
 def _files(code: Path, scratch: Path, found: Found) -> None:
     del code  # bound read-only or owned by another user; the request's tree id was proved before it was copied
-    for path in sorted(scratch.rglob("*"))[:20]:
+    files = (path for path in sorted(scratch.rglob("*")) if path.is_symlink() or not path.is_dir())
+    for path in itertools.islice(files, 20):  # an empty directory, as libraries make for their caches, harms nobody
         found.add("EFF_FILES", path.relative_to(scratch).as_posix(), "no file is written at import", "a file")
 
 

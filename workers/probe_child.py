@@ -7,35 +7,51 @@ on. Frames: kind (one byte), length (four bytes, big-endian), payload; see ``pro
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import json
 import os
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if __name__ != "__main__" or TYPE_CHECKING:
     from workers import probe_effects as effects
+    from workers import probe_guard as guards
     from workers import probe_wire as wire
 else:
     sys.path.insert(0, str(Path(__file__).parent))
-    effects, wire = importlib.import_module("probe_effects"), importlib.import_module("probe_wire")
+    effects, guards, wire = map(importlib.import_module, ("probe_effects", "probe_guard", "probe_wire"))
     sys.path.pop(0)
 
+WHOLE_PROCESS = ("EFF_TORCH_GLOBAL", "EFF_TORCH_MODE")
+"""What not even a library may change as it is loaded for the directory."""
 
-class Absent(importlib.abc.MetaPathFinder):
-    """Makes packages look as if they were not installed."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._names = frozenset(names)
+class Hiding:
+    """A finder that makes packages look as if they were not installed, to imports and to those who ask first."""
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
-        """Refuse an absent package; know nothing about any other."""
-        del path, target
-        if fullname in self._names or fullname.partition(".")[0] in self._names:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+    def __init__(self, finder: Any, names: frozenset[str]) -> None:
+        self._finder = finder
+        self._names = names
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        """Find a module as the hidden-behind finder does, or nothing."""
+        return None if fullname.partition(".")[0] in self._names else self._finder.find_spec(fullname, path, target)
+
+    def find_distributions(self, context: Any) -> Iterator[Any]:
+        """Find installed distributions (``importlib.metadata.version`` asks this way), or nothing."""
+        asked = (getattr(context, "name", None) or "").lower().replace("-", "_")
+        inner = getattr(self._finder, "find_distributions", None)
+        return iter(()) if inner is None or asked in self._names else iter(inner(context))
+
+
+def hide(names: Iterable[str]) -> None:
+    """Hide top-level packages from this process, also where something has loaded them already."""
+    hidden = frozenset(names)
+    for name in [name for name in sys.modules if name.partition(".")[0] in hidden]:
+        del sys.modules[name]
+    sys.meta_path[:] = [Hiding(finder, hidden) for finder in sys.meta_path]
 
 
 def main(order: Mapping[str, Any]) -> None:
@@ -61,38 +77,68 @@ def main(order: Mapping[str, Any]) -> None:
     os._exit(0)  # no exit handler of foreign code runs on the way out
 
 
-def _platform(order: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    sys.meta_path.insert(0, Absent(order["absent"]))
-    faults = []
+def _platform(order: Mapping[str, Any]) -> list[wire.Fault]:
+    hide(order["absent"])
+    faults, before = _first_look(order)
     for module in order["modules"]:
         try:
-            _import(module, order["root"])
+            importlib.import_module(module)
         except BaseException as error:  # whatever stops an import stops it for every user of the platform
             faults.append(("SCOPE_PLATFORM", module, "imports without the GPU packages", _told(error)))
-    return faults
+    return [*faults, *_since(before, order)]
 
 
 def _supports(channel: int, order: Mapping[str, Any]) -> None:
-    own = order["entry_point"].partition(".")[0].partition(":")[0]
-    _parents(order["entry_point"].partition(":")[0], order["root"])
-    effects.fingerprint(own)  # the first look loads what looking itself needs
-    before = effects.fingerprint(own)
-    faults: list[tuple[str, str, str, str]] = []
-    candidate = _attribute(order["entry_point"], order["root"], "SCOPE_ENTRY_POINT", faults)
-    if order["guard"]:
-        _attribute(order["guard"], order["root"], "SCOPE_GUARD", faults)
+    faults, before = _first_look(order)
+    candidate = _attribute(order["entry_point"], "SCOPE_ENTRY_POINT", faults)
     found = candidate is not None and callable(getattr(candidate, "supports", None))
     if candidate is not None and not found:
         faults.append(
             ("SCOPE_ENTRY_POINT", order["entry_point"], "an object with supports()", type(candidate).__name__)
         )
-    after = effects.fingerprint(own)
-    faults.extend(effects.differences(before, after, own))
+    if order["guard"]:
+        guard = _attribute(order["guard"], "SCOPE_GUARD", faults)
+        faults.extend(guards.faults(order["guard"], guard) if guard is not None else ())
+    for module in (*order["modules"], *order["packages"]):
+        try:
+            importlib.import_module(module)
+        except BaseException:  # noqa: S112  (whether it can be imported at all is the platform phase's question)
+            continue
+    after = effects.fingerprint(order["package"])
+    faults.extend(effects.differences(before, after, order["package"]))
     _send(channel, wire.IMPORTED, wire.pack_imported(found, faults))
     facts = _frozen(order["facts"])
     answers = [_answer(candidate, facts, shape) for shape in order["shapes"]] if found else []
-    late = list(effects.differences(after, effects.fingerprint(own), own))
-    _send(channel, wire.ANSWERS, wire.pack_answers(answers, late))
+    _send(channel, wire.ANSWERS, wire.pack_answers(answers))
+    _send(channel, wire.LATE, wire.pack_faults(_since(after, order)))
+
+
+def _first_look(order: Mapping[str, Any]) -> tuple[list[wire.Fault], effects.Facts]:
+    """Load what the directory imports of others, and return what that did to the process, and the facts from then on."""
+    _parents(order["package"], order["root"])
+    effects.warm_up()
+    wanted = [name for name in order["preload"] if name not in sys.modules]
+    faults: list[wire.Fault] = []
+    if wanted:
+        before = effects.fingerprint(order["package"])
+        for name in wanted:
+            try:
+                _load(name)
+            except BaseException:  # noqa: S112  (a name in a module, or a module that is not installed here)
+                continue
+        faults = [fault for fault in _since(before, order) if fault[0] in WHOLE_PROCESS]
+    return faults, effects.fingerprint(order["package"])
+
+
+def _load(name: str) -> None:
+    if name == "torch.compile":
+        importlib.import_module("torch").compile(_load)
+    else:
+        importlib.import_module(name)
+
+
+def _since(before: effects.Facts, order: Mapping[str, Any]) -> list[wire.Fault]:
+    return list(effects.differences(before, effects.fingerprint(order["package"]), order["package"]))
 
 
 def _answer(candidate: Any, facts: Any, values: Mapping[str, Any]) -> tuple[int, str]:
@@ -106,24 +152,19 @@ def _answer(candidate: Any, facts: Any, values: Mapping[str, Any]) -> tuple[int,
     return wire.DECLINES, reason if type(reason) is str else f"not a text: {type(reason).__name__}"
 
 
-def _attribute(entry_point: str, root: str, code: str, faults: list[tuple[str, str, str, str]]) -> Any:
+def _attribute(entry_point: str, code: str, faults: list[wire.Fault]) -> Any:
     module, name = entry_point.split(":")
     try:
-        return getattr(_import(module, root), name)
+        return getattr(importlib.import_module(module), name)
     except BaseException as error:  # SystemExit and KeyboardInterrupt included: an import has no business to end us
         faults.append((code, entry_point, "imports in the jail", _told(error)))
         return None
 
 
-def _import(module: str, root: str) -> types.ModuleType:
-    _parents(module, root)
-    return importlib.import_module(module)
-
-
-def _parents(module: str, root: str) -> None:
-    """Make packages above the module's own bare: a ``__path__`` and no ``__init__``, so that no framework code runs."""
-    parts = module.split(".")
-    for depth in range(1, len(parts) - 1):
+def _parents(package: str, root: str) -> None:
+    """Make what lies above the directory bare: a ``__path__`` and no ``__init__``, so that no framework code runs."""
+    parts = package.split(".")
+    for depth in range(1, len(parts)):
         name = ".".join(parts[:depth])
         if name not in sys.modules:
             bare = types.ModuleType(name)

@@ -8,15 +8,25 @@ the plain, with the name of what they touched; what really protects a verdict is
 from __future__ import annotations
 
 import atexit
-import builtins
 import gc
+import hashlib
+import importlib
+import logging
 import os
+import random
+import resource
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+if __package__ or TYPE_CHECKING:
+    from workers import probe_modules as modules
+else:
+    modules = importlib.import_module("probe_modules")
 
 Fault = tuple[str, str, str, str]
 """Code, where, expected, found."""
@@ -24,66 +34,91 @@ Facts = dict[tuple[str, str], Any]
 """(code, where) -> value; compared by ``is`` or, for plain values, by equality."""
 
 MISSING = "nothing"
-QUIET = frozenset({"__builtins__", "__warningregistry__", "__cached__", "__annotations__", "__doc__", "__abstractmethods__",
-                   "_abc_impl", "__dict__", "__weakref__", "__parameters__"})  # fmt: skip
-"""Attributes that Python itself fills in late."""
-QUIET_MODULES = frozenset({"__main__", "__mp_main__", "linecache", "re._parser", "_distutils_hack"})
-QUIET_SYS = frozenset({"modules", "path_importer_cache", "meta_path", "path_hooks", "flags", "last_exc", "last_type",
-                       "last_value", "last_traceback", "argv"})  # fmt: skip
+_UNDER_A_MODE = ("EFF_TORCH_GLOBAL", "EFF_OP_OVERRIDE")
+"""Codes of facts that are not read while a mode is entered; that one is, is a fact of its own."""
+_PLAIN = (str, int, float, bool, bytes, tuple, type(None), modules.Items)
 STOCK_NAMESPACES = frozenset({"aten", "prim", "prims", "_c10d_functional", "c10d", "c10d_functional", "quantized", "mkldnn",
                               "vllm", "_C", "_moe_C", "_C_cache_ops", "symm_mem", "higher_order"})  # fmt: skip
+OPEN_NAMESPACES = frozenset({"vllm"})
+"""Namespaces of stock operators in which everybody registers new ones."""
+LIMITS = ("RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_MEMLOCK", "RLIMIT_NOFILE",
+          "RLIMIT_NPROC", "RLIMIT_STACK")  # fmt: skip
 
 
 def fingerprint(own: str) -> Facts:
-    """Return the facts of this process. Modules below the top-level name ``own`` are the foreign code itself: left out."""
-    facts: Facts = {}
-    for name, module in list(sys.modules.items()):
-        facts["EFF_IMPORT_HOOK", f"sys.modules[{name!r}]"] = module
-        if isinstance(module, ModuleType) and not _below(name, own) and name not in QUIET_MODULES:
-            facts.update(_module(name, module))
+    """Return the facts of this process. Modules at or below the dotted name ``own`` are the foreign code itself: left out."""
+    facts = dict(modules.loaded(lambda name: _below(name, own)))
     facts.update(_process())
     facts.update(_torch())
     return facts
+
+
+def warm_up() -> None:
+    """Read everything once: the first reading loads what reading itself needs."""
+    for _ in (*_process(), *_torch()):
+        pass
 
 
 def _below(name: str, own: str) -> bool:
     return name == own or name.startswith(own + ".")
 
 
-def _module(name: str, module: ModuleType) -> Iterator[tuple[tuple[str, str], Any]]:
-    code = "EFF_BUILTINS" if module is builtins else "EFF_FOREIGN_MUTATION"
-    standard = name.partition(".")[0] in sys.stdlib_module_names
-    for key, value in list(vars(module).items()):
-        if key in QUIET or (standard and key.startswith("_")) or (module is sys and key in QUIET_SYS):
-            continue
-        yield (code, f"{name}.{key}"), value
-        if isinstance(value, dict) and not standard and not key.startswith("_"):
-            for entry, held in list(value.items()):
-                if isinstance(entry, str | int | float | tuple):
-                    yield (code, f"{name}.{key}[{entry!r}]"), held
-        elif isinstance(value, type) and value.__module__ == name:
-            for attribute, held in list(vars(value).items()):
-                if attribute not in QUIET and not (standard and attribute.startswith("_") and attribute[:2] != "__"):
-                    yield (code, f"{name}.{key}.{attribute}"), held
-
-
-def _process() -> Iterator[tuple[tuple[str, str], Any]]:
+def _process() -> Iterator[modules.Fact]:
     for name, value in os.environ.items():
         yield ("EFF_ENVIRONMENT", f"os.environ[{name!r}]"), value
     yield ("EFF_ENVIRONMENT", "working directory"), os.getcwd()  # noqa: PTH109  (standard library only, and fast)
+    yield ("EFF_ENVIRONMENT", "file mode mask"), _mask()
+    yield ("EFF_ENVIRONMENT", "processors"), tuple(sorted(os.sched_getaffinity(0)))
+    yield ("EFF_ENVIRONMENT", "priority"), os.getpriority(os.PRIO_PROCESS, 0)
+    for limit in LIMITS:
+        yield ("EFF_ENVIRONMENT", limit), resource.getrlimit(getattr(resource, limit))
+    yield ("EFF_ENVIRONMENT", "recursion limit"), sys.getrecursionlimit()
+    yield ("EFF_ENVIRONMENT", "thread switch interval"), sys.getswitchinterval()
+    yield ("EFF_ENVIRONMENT", "library loading flags"), sys.getdlopenflags()
+    yield ("EFF_ENVIRONMENT", "random state"), _digest(repr(random.getstate()).encode())
+    yield ("EFF_ENVIRONMENT", "logging"), (logging.root.level, logging.root.manager.disable, len(logging.root.handlers))
+    yield from _background()
+    for name in ("meta_path", "path_hooks"):
+        yield ("EFF_IMPORT_HOOK", f"sys.{name}"), modules.Items(tuple(getattr(sys, name)))
+    yield ("EFF_IMPORT_HOOK", "sys.path"), tuple(sys.path)
+    hooks = (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile())
+    yield ("EFF_IMPORT_HOOK", "trace and profile functions"), modules.Items(hooks)
+
+
+def _background() -> Iterator[modules.Fact]:
     for number in signal.valid_signals():
         yield ("EFF_BACKGROUND_WORK", f"signal handler {int(number)}"), signal.getsignal(number)
-    yield ("EFF_BACKGROUND_WORK", "interval timer"), signal.getitimer(signal.ITIMER_REAL)
+    yield (
+        ("EFF_BACKGROUND_WORK", "blocked signals"),
+        tuple(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))),
+    )
+    for timer in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"):
+        shown = "interval timer" if timer == "ITIMER_REAL" else f"interval timer {timer}"
+        yield ("EFF_BACKGROUND_WORK", shown), signal.getitimer(getattr(signal, timer)) != (0.0, 0.0)
     yield ("EFF_BACKGROUND_WORK", "atexit callbacks"), atexit._ncallbacks()
+    yield ("EFF_BACKGROUND_WORK", "finalizers"), _finalizers()
     yield ("EFF_BACKGROUND_WORK", "threads"), tuple(sorted(thread.name for thread in threading.enumerate()))
     yield ("EFF_BACKGROUND_WORK", "kernel threads"), len(os.listdir("/proc/self/task"))  # noqa: PTH208
     yield ("EFF_BACKGROUND_WORK", "garbage collector"), (gc.isenabled(), gc.get_threshold(), len(gc.callbacks))
+    yield ("EFF_BACKGROUND_WORK", "frozen objects"), gc.get_freeze_count() > 0
     yield ("EFF_FILES", "open files and sockets"), _descriptors()
-    for name in ("meta_path", "path_hooks"):
-        yield ("EFF_IMPORT_HOOK", f"sys.{name}"), tuple(map(id, getattr(sys, name)))
-    yield ("EFF_IMPORT_HOOK", "sys.path"), tuple(sys.path)
-    hooks = (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile())
-    yield ("EFF_IMPORT_HOOK", "trace and profile functions"), tuple(map(id, hooks))
+
+
+def _finalizers() -> int:
+    """Count the callbacks that wait for an object's end; those of a library that registers operators are its own."""
+    registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
+    functions = [info.func for info in list(registry.values())]
+    return sum(getattr(function, "__module__", None) != "torch.library" for function in functions)
+
+
+def _mask() -> str:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return f"{mask:03o}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _descriptors() -> tuple[str, ...]:
@@ -96,12 +131,25 @@ def _descriptors() -> tuple[str, ...]:
     return tuple(sorted(shown))
 
 
-def _torch() -> Iterator[tuple[tuple[str, str], Any]]:
+def _torch() -> Iterator[modules.Fact]:
     torch = sys.modules.get("torch")
     if torch is None:
         return
     C = torch._C
-    readings: dict[str, Any] = {
+    modes = C._len_torch_function_stack(), C._len_torch_dispatch_stack()
+    yield ("EFF_TORCH_MODE", "depth of the torch function and dispatch mode stacks"), modes
+    if any(modes):
+        return  # under a foreign mode the other readings are that mode's words
+    for name, read in _readings(torch).items():
+        yield ("EFF_TORCH_GLOBAL", name), str(read())
+    for operator in C._dispatch_get_all_op_names():
+        if operator.partition("::")[0] in STOCK_NAMESPACES:
+            yield ("EFF_OP_OVERRIDE", operator), _registrations(C._dispatch_dump(operator))
+
+
+def _readings(torch: Any) -> dict[str, Any]:
+    backends = torch.backends
+    return {
         "default dtype": torch.get_default_dtype,
         "default device": torch.get_default_device,
         "float32 matmul precision": torch.get_float32_matmul_precision,
@@ -109,23 +157,24 @@ def _torch() -> Iterator[tuple[tuple[str, str], Any]]:
         "interop threads": torch.get_num_interop_threads,
         "grad mode": torch.is_grad_enabled,
         "inference mode": torch.is_inference_mode_enabled,
+        "anomaly mode": torch.is_anomaly_enabled,
+        "autocast": lambda: (torch.is_autocast_enabled(), torch.is_autocast_cache_enabled()),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
-        "cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
-        "cudnn.allow_tf32": lambda: torch.backends.cudnn.allow_tf32,
-        "cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+        "random state": lambda: _digest(torch.get_rng_state().numpy().tobytes()),
+        "cudnn.enabled": lambda: backends.cudnn.enabled,
+        "cudnn.benchmark": lambda: backends.cudnn.benchmark,
+        "cudnn.deterministic": lambda: backends.cudnn.deterministic,
+        "cudnn.allow_tf32": lambda: backends.cudnn.allow_tf32,
+        "cuda.matmul.allow_tf32": lambda: backends.cuda.matmul.allow_tf32,
         "cuda.matmul.allow_bf16_reduced_precision_reduction":
-            lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+            lambda: backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        "cuda.matmul.allow_fp16_reduced_precision_reduction":
+            lambda: backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        "attention backends": lambda: (
+            backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(),
+        ),
         "flush denormal": lambda: float(torch.tensor([1e-40]).mul(1.0)[0]),
     }  # fmt: skip
-    modes = C._len_torch_function_stack(), C._len_torch_dispatch_stack()
-    yield ("EFF_TORCH_MODE", "depth of the torch function and dispatch mode stacks"), modes
-    if any(modes):
-        return  # under a foreign mode the other readings are that mode's words
-    for name, read in readings.items():
-        yield ("EFF_TORCH_GLOBAL", name), str(read())
-    for operator in C._dispatch_get_all_op_names():
-        if operator.partition("::")[0] in STOCK_NAMESPACES:
-            yield ("EFF_OP_OVERRIDE", operator), _registrations(C._dispatch_dump(operator))
 
 
 def _registrations(dump: str) -> str:
@@ -134,28 +183,60 @@ def _registrations(dump: str) -> str:
 
 
 def differences(before: Facts, after: Facts, own: str) -> Iterator[Fault]:
-    """Yield what changed. New submodules, and modules that were loaded since, are the ordinary effect of an import."""
+    """Yield what changed. New submodules, and modules that were loaded since, are the ordinary effect of an import.
+
+    Of an object that was replaced as a whole, what it holds is left out.
+    """
     loaded_before = {where for code, where in before if where.startswith("sys.modules[")}
+    changed: set[str] = set()
     for key, value in after.items():
         code, where = key
         old = before.get(key, MISSING)
-        if old is value or (type(old) is type(value) and _plain(value) and old == value):
+        if _equal(old, value) or not changed.isdisjoint(_around(where)) or _registered(where, old, value):
             continue
         if key not in before and _ordinary(code, where, value, own, loaded_before):
             continue
+        changed.add(_module(where) or where)
         yield code, where, _shown(old), _shown(value)
     for (code, where), old in before.items():
-        if (code, where) not in after and code != "EFF_OP_OVERRIDE":
+        if (code, where) not in after and code not in _UNDER_A_MODE and changed.isdisjoint(_around(where)):
+            changed.add(_module(where) or where)
             yield code, where, _shown(old), MISSING
 
 
+def _registered(where: str, old: Any, new: Any) -> bool:
+    """Whether something was only added to a private table, or to one whose keys are objects (types, as a rule).
+
+    That is how one registers what is one's own. Hooks are no such thing: they are called for everybody.
+    """
+    table = where.rstrip("[:]{}").partition("[")[0]
+    private = any(part.startswith("_") for part in table.split(".")) or " 0x" in where
+    if not private or "hook" in table or not where.endswith(("]", "}")):
+        return False
+    if modules.is_a(old, modules.Items):
+        return modules.is_a(new, modules.Items) and set(map(id, old.held)) <= set(map(id, new.held))
+    return old is MISSING
+
+
+def _around(where: str) -> Iterator[str]:
+    """Yield the names of what a fact lies in: ``a`` and ``a.b`` for ``a.b[c]``."""
+    return (where[:at] for at, character in enumerate(where) if character in ".[{")
+
+
+def _module(where: str) -> str | None:
+    return where[len("sys.modules['") : -2] if where.startswith("sys.modules[") else None
+
+
 def _ordinary(code: str, where: str, value: Any, own: str, loaded_before: set[str]) -> bool:
-    if where.startswith("sys.modules["):
-        name = where[len("sys.modules['") : -2]
-        return _below(name, own) or (isinstance(value, ModuleType) and getattr(value, "__spec__", None) is not None)
+    if (name := _module(where)) is not None:
+        return _loaded_as_usual(name, value, own)
+    if code == "EFF_OP_OVERRIDE":
+        return where.partition("::")[0] in OPEN_NAMESPACES
     if code in ("EFF_FOREIGN_MUTATION", "EFF_BUILTINS"):
-        if isinstance(value, ModuleType) and sys.modules.get(where) is value:
+        if modules.is_a(value, ModuleType) and sys.modules.get(where) is value:
             return True  # a submodule became an attribute of its package
+        if where.startswith("torch.ops."):
+            return True  # a namespace of operators that somebody asked for
         parts = where.partition("[")[0].split(".")
         owners = [".".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
         owner = next((name for name in owners if name in sys.modules), "")
@@ -163,11 +244,33 @@ def _ordinary(code: str, where: str, value: Any, own: str, loaded_before: set[st
     return False
 
 
-def _plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool | bytes | tuple | type(None))
+def _loaded_as_usual(name: str, value: Any, own: str) -> bool:
+    """Whether a new entry of ``sys.modules`` is what an import leaves there.
+
+    Of the directory's own top-level package nothing but the directory is there to be imported.
+    """
+    if _below(name, own) or _below(own, name):
+        return True
+    if name.partition(".")[0] == own.partition(".")[0]:
+        return False
+    return modules.is_a(value, ModuleType) and getattr(value, "__spec__", None) is not None
+
+
+def _equal(old: Any, new: Any) -> bool:
+    """Whether two plain values are equal; values of other types are equal to themselves only."""
+    if old is new:
+        return True
+    if type(old) is not type(new) or not modules.is_a(new, *_PLAIN):
+        return False
+    try:
+        return bool(old == new)
+    except Exception:  # a tuple that holds objects with a mind of their own, such as tensors
+        return False
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, str | int | float | bool | tuple | type(None)):
+    if modules.is_a(value, *_PLAIN):
         return str(value)[:300]
-    return f"{type(value).__name__} {getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"[:300]
+    if modules.is_a(value, FunctionType, type):
+        return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"[:300]
+    return f"an object of {type(value).__module__}.{type(value).__qualname__}"[:300]

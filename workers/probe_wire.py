@@ -7,10 +7,11 @@ its members. Nothing may follow the last member.
 from __future__ import annotations
 
 import struct
+from typing import TypeVar
 
 HEADER = struct.Struct(">BI")
 COUNT = struct.Struct(">H")
-HELLO, IMPORTED, ANSWERS, PLATFORM = 1, 2, 3, 4
+HELLO, IMPORTED, ANSWERS, PLATFORM, LATE = 1, 2, 3, 4, 5
 SERVES, DECLINES, RAISED = 0, 1, 2
 TEXT = 1024
 FAULTS = 64
@@ -19,6 +20,7 @@ ANSWER_COUNT = 4096
 LARGEST = FAULTS * 4 * (TEXT + 2) + ANSWER_COUNT * (TEXT + 3) + 64
 
 Fault = tuple[str, str, str, str]
+T = TypeVar("T")
 
 
 class Malformed(ValueError):
@@ -38,10 +40,9 @@ def pack_imported(found: bool, faults: list[Fault]) -> bytes:
     return bytes([found]) + pack_faults(faults)
 
 
-def pack_answers(answers: list[tuple[int, str]], faults: list[Fault]) -> bytes:
+def pack_answers(answers: list[tuple[int, str]]) -> bytes:
     """Return the payload of ANSWERS."""
-    body = b"".join(bytes([kind]) + _text(reason) for kind, reason in answers)
-    return COUNT.pack(len(answers)) + body + pack_faults(faults)
+    return COUNT.pack(len(answers)) + b"".join(bytes([kind]) + _text(reason) for kind, reason in answers)
 
 
 def _text(text: str) -> bytes:
@@ -61,22 +62,21 @@ class Reader:
         found = self._byte(1)
         return bool(found), self._end(self._faults())
 
-    def answers(self, expected: int) -> tuple[list[tuple[int, str]], list[Fault]]:
-        """Return exactly ``expected`` answers, and the faults."""
+    def answers(self, expected: int) -> list[tuple[int, str]]:
+        """Return exactly ``expected`` answers."""
         count = self._count(ANSWER_COUNT)
         if count != expected:
             raise Malformed(f"expected {expected} answers; found {count}")
-        answers = [(self._byte(RAISED), self._text()) for _ in range(count)]
-        return answers, self._end(self._faults())
+        return self._end([(self._byte(RAISED), self._text()) for _ in range(count)])
 
-    def platform(self) -> list[Fault]:
-        """Return the faults of a platform phase."""
+    def faults(self) -> list[Fault]:
+        """Return the faults of a platform phase, or those seen after the answers."""
         return self._end(self._faults())
 
     def _faults(self) -> list[Fault]:
         return [(self._text(), self._text(), self._text(), self._text()) for _ in range(self._count(FAULTS))]
 
-    def _end(self, value: list[Fault]) -> list[Fault]:
+    def _end(self, value: T) -> T:
         if self._at != len(self._data):
             raise Malformed(f"{len(self._data) - self._at} bytes follow the end")
         return value
