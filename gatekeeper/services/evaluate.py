@@ -95,7 +95,7 @@ def _own_fault(check: Check, findings: list[Finding], book: PolicyBook) -> Polic
 
 def _failed_work(uow: UnitOfWork, results: tuple[PolicyResult, ...], book: PolicyBook) -> tuple[PolicyResult, ...]:
     """Races and probes that were asked for and given up: the result is ``error`` until somebody asks again."""
-    faults: dict[Check, list[Finding]] = {}
+    faults: dict[Check, dict[str, Finding]] = {}
     for result in results:
         for requirement in result.requirements:
             if requirement.kind not in ("race", "probe"):
@@ -106,8 +106,8 @@ def _failed_work(uow: UnitOfWork, results: tuple[PolicyResult, ...], book: Polic
                 finding = Finding(
                     code="RUN_INFRASTRUCTURE", message=message, found=(job.error or "no reason known")[:500]
                 )
-                faults.setdefault(result.check, []).append(finding)
-    return tuple(_own_fault(check, findings, book) for check, findings in faults.items())
+                faults.setdefault(result.check, {})[job.id] = finding  # two policies may rest on one race
+    return tuple(_own_fault(check, list(findings.values()), book) for check, findings in faults.items())
 
 
 def _book(ctx: Context, snapshot: Snapshot, rules: RepositoryConfiguration) -> PolicyBook:
@@ -168,7 +168,10 @@ def _conclude(
         verdict = latest[1]
     else:
         uow.put_verdict(verdict)
-    needs.ask(uow, digest, snapshot, latest[1] if latest else None, verdict, delivery_id)
+    pull = uow.pull(snapshot.key.repository_id, snapshot.key.number)
+    if pull is not None and (pull.snapshot, pull.head_sha) == (digest, snapshot.key.head_sha):
+        # Else something newer came while the policies ran: nobody would take back what was asked for now.
+        needs.ask(uow, digest, snapshot, latest[1] if latest else None, verdict, delivery_id)
     for publisher in ctx.publishers:
         key = f"{publisher.name}:{snapshot.key.repository_id}:{snapshot.key.number}"
         uow.enqueue(JobKind.PUBLISH, key, delivery_id=delivery_id)
