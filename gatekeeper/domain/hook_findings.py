@@ -12,6 +12,7 @@ from gatekeeper.domain.guard_function import guard_faults
 from gatekeeper.domain.guard_names import Guard
 from gatekeeper.domain.guard_switch import speaks_of
 from gatekeeper.domain.guards import guard_of, judge_hook
+from gatekeeper.domain.hook_imports import missing_imports
 from gatekeeper.domain.hook_size import added_lines
 from gatekeeper.domain.import_graph import package_of
 from gatekeeper.domain.owners import Owners
@@ -112,6 +113,9 @@ class _Review:
         for fault in content_faults(change.path, new, self._largest):
             if (fault.code, fault.found) not in known:  # else the stock file was like this before
                 yield fault
+        for absent in missing_imports(new, change.path, self._package, self._after):
+            yield Finding(code="ISO_HOOK_IMPORT", message=absent.message, expected=absent.expected, found=absent.found,
+                          path=change.path, line=absent.line, waivable_by=owners)  # fmt: skip
         for bare in judge_hook(old, new, change.path, self._guard, self._package, self._words.speak_of):
             yield Finding(code="ISO_HOOK_UNGUARDED", message=bare.message, expected=bare.expected, found=bare.found,
                           path=change.path, line=bare.line, waivable_by=owners)  # fmt: skip

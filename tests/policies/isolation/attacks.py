@@ -119,6 +119,9 @@ hook("hook-attribute spoken of elsewhere", CALL_IN[0], (FORWARD, "    def __init
 simple("hook-byte order mark and line ends", "ISO_HOOK_UNGUARDED", "kernels/hook.py",
        trick=lambda _: {"kernels/hook.py": b"\xef\xbb\xbf" + HOOK.replace("core.a.run(x)", "core.a.run(x, 1)").replace("\n", "\r\n").encode()},
        twin={"kernels/hook.py": b"\xef\xbb\xbf" + HOOK.replace("\n", "\r\n").encode()})  # fmt: skip
+hook("hook-imports what is not there", ("import core.a\n", "import core.a\nfrom kernels.cand import gat\nfrom kernels.cand.gate import enabld\nimport kernels.cand.k2\n"),
+     twin=(("import core.a\n", "import core.a\nfrom kernels.cand import gate, k\nfrom kernels.cand.gate import enabled\nimport kernels.cand.k\n"
+            "try:\n    from kernels.cand import gat\nexcept ImportError:\n    gat = None\n"),), code="ISO_HOOK_IMPORT")  # fmt: skip
 _MANY = "".join(f"            v{number} = {number}\n" for number in range(13))
 _FEW = "".join(_MANY.splitlines(keepends=True)[3:8])
 _PACKED = "            " + "; ".join(f"v{number} = {number}" for number in range(9))
