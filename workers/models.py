@@ -42,8 +42,8 @@ def load_model(name: str, problem: str, folder: Path = MODELS) -> Model:
     try:
         loaded = attribute(values["problem"])(problem)
     except ValueError as error:
-        known = str(values.get("problems", []))
-        raise Rejected("no such problem", code="RACE_MODEL", expected=f"one of {known}", found=problem) from error
+        problems = values.get("problems", [])
+        raise Rejected("no such problem", code="RACE_MODEL", expected=f"one of {problems}", found=problem) from error
     return Model(loaded, attribute(values["reference"])())
 
 
