@@ -91,5 +91,5 @@ def _check(check: Check, blocking: list[PolicyResult], *, anything_applied: bool
         return CheckResult(check=check, outcome=outcome, summary=reason, policies=names)
     outcome = worst([result.outcome for result in applied if result.outcome is not None])
     telling = [result for result in applied if result.outcome is outcome]
-    summary = "; ".join(result.summary for result in telling if result.summary) or outcome.value
+    summary = "; ".join(dict.fromkeys(result.summary for result in telling if result.summary)) or outcome.value
     return CheckResult(check=check, outcome=outcome, summary=summary, policies=names)

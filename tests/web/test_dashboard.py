@@ -122,7 +122,7 @@ def test_figures_are_recomputed_and_not_believed(web: Any) -> None:
 
 def test_waiting_work_says_what_it_waits_for(seeded: Any) -> None:
     text = seeded.client.get("/pulls/demo/vllm/4").text
-    assert "Race the candidate against the stock path." in text and "A free worker." in text
+    assert "Race the candidate against the stock path." in text and "Waits for a free worker." in text
     assert "a maintainer&#39;s approval of head 040404040404" in text
     waiting = seed.request(4).digest()
     assert seeded.client.get(f"/api/v1/races/{waiting}").json()["state"] == "waiting"
@@ -137,6 +137,32 @@ def test_the_verdict_chain_and_its_documents(seeded: Any) -> None:
     assert digest_bytes(document.content) == newest["digest"]
     assert seeded.client.get(f"/api/v1/verdicts/{newest['digest'][7:]}").content == document.content
     assert "Shown by <code>page</code>" in seeded.client.get("/pulls/demo/vllm/1").text
+
+
+def test_no_blank_stands_between_a_piece_and_what_closes_it(seeded: Any) -> None:
+    pages = ["/", *(f"/pulls/demo/vllm/{number}" for number in range(1, 8)), f"/races/{RACE}"]
+    text = "\n".join(seeded.client.get(page).text for page in pages)
+    shown = re.sub(r"<[^>]+>", "", text)
+    assert re.search(r"\([0-9a-f]{12}, [-0-9]+ [:0-9]+ UTC\)\.", shown), "a moment in brackets"
+    assert re.findall(r"\S+[ \n]+[).,](?=\s)", shown) == []
+
+
+def test_what_stands_in_backticks_is_shown_as_code_and_an_odd_one_stays(web: Any) -> None:
+    def told(number: int, message: str) -> str:
+        finding = seed.Finding(code="A_CODE", message=message, path="a.py")
+        with web.store.begin() as uow:
+            if number == 1:
+                uow.remember_repository(seed.RepositoryRef(id=99, full_name="demo/vllm"), 3)
+            results = (seed.result(seed.Check.SCOPE, seed.Outcome.FAILED, message, (finding,)),)
+            seed.store_verdict(uow, seed.snapshot(number, "A change"), results)
+        return str(web.client.get(f"/pulls/demo/vllm/{number}").text)
+
+    paired = told(1, "`switch` is still to be decided, as <b>`a<i>`</b>")
+    assert (
+        paired.count("<code>switch</code> is still to be decided, as &lt;b&gt;<code>a&lt;i&gt;</code>&lt;/b&gt;.") == 2
+    )
+    assert "`" not in paired
+    assert told(2, "one ` alone").count("One ` alone.") == 2
 
 
 def test_times_are_machine_readable_and_utc(seeded: Any) -> None:
