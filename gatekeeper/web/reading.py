@@ -243,8 +243,10 @@ def _waiting_job(row: JobRow) -> WaitingJob:
         waits = "being worked on"
     elif row.state is JobState.FAILED:
         waits = "given up"
+    elif row.attempt or row.voids:
+        waits = f"another try after {texts.plural(row.attempt + row.voids, 'attempt')}"
     else:
-        waits = "a free worker" if row.attempt == 0 else f"another try after {texts.plural(row.attempt, 'attempt')}"
+        waits = "a free worker"
     return WaitingJob(
         kind=row.kind,
         state=row.state,
