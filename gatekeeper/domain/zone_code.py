@@ -95,8 +95,9 @@ class _Scan:
             return None
         return target
 
-    def _note(self, code: str, node: ast.AST, found: str) -> None:
-        self.reading.seen.append(Seen(code, getattr(node, "lineno", 1), found[:160]))
+    def _note(self, code: str, node: ast.AST, found: str | None = None) -> None:
+        """Remember a sight; without ``found`` the node itself is shown. Only here is it spelt out: most calls are harmless."""
+        self.reading.seen.append(Seen(code, getattr(node, "lineno", 1), (found or ast.unparse(node))[:160]))
 
     def _node(self, node: ast.AST) -> None:
         if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -112,22 +113,22 @@ class _Scan:
             self._identifiers(node)
 
     def _call(self, node: ast.Call) -> None:
-        called, shown = self._meanings.dotted(node.func), ast.unparse(node)
+        called = self._meanings.dotted(node.func)
         if called is None:
             return
         if called in ("setattr", "delattr"):
             if node.args and self._foreign(node.args[0]):
-                self._note("ISO_FOREIGN_MUTATION", node, shown)
+                self._note("ISO_FOREIGN_MUTATION", node)
             return
         base, _, last = called.rpartition(".")
         if _listed(called, risky.UNSAFE_LOADS):
-            self._note("SRC_UNSAFE_LOAD", node, shown)
+            self._note("SRC_UNSAFE_LOAD", node)
         elif called in IMPORTS:
-            self._imported(node, shown)
+            self._imported(node)
         elif _listed(called, risky.RUNS_CODE):
-            self._note("SRC_DYNAMIC_CODE", node, shown)
+            self._note("SRC_DYNAMIC_CODE", node)
         elif called in risky.PROCESS_WIDE or self._overrides(called, node) or self._changes_container(node, base, last):
-            self._note("ISO_FOREIGN_MUTATION", node, shown)
+            self._note("ISO_FOREIGN_MUTATION", node)
 
     def _changes_container(self, node: ast.Call, base: str, method: str) -> bool:
         """Whether a call looks like one of a list's or table's methods on something foreign that is no module itself."""
@@ -136,12 +137,12 @@ class _Scan:
             return False
         return "." in base and base not in self._meanings.modules
 
-    def _imported(self, node: ast.Call, shown: str) -> None:
+    def _imported(self, node: ast.Call) -> None:
         name = node.args[0] if node.args else None
         if isinstance(name, ast.Constant) and isinstance(name.value, str) and not name.value.startswith("."):
             self.reading.imports.append((name.value, node.lineno))
         elif not _is_below(name):
-            self._note("SRC_DYNAMIC_CODE", node, shown)
+            self._note("SRC_DYNAMIC_CODE", node)
 
     def _overrides(self, called: str, node: ast.Call) -> bool:
         first = node.args[0] if node.args else None
