@@ -77,27 +77,27 @@ class Names:
         return (
             asked
             and all(is_plain(argument) for argument in node.args)
-            and all(is_plain(keyword.value) for keyword in node.keywords)
+            and all(keyword.arg is not None and is_plain(keyword.value) for keyword in node.keywords)
         )
 
     def is_test(self, node: ast.expr) -> bool:
         """Whether an expression is false, and runs nothing of its own, wherever the opt-in said no."""
-        key = key_of(node)
-        if key is not None and key in self.guards:
+        if read_key(node) in self.guards:
             return True
         if isinstance(node, ast.NamedExpr):
             return self.is_test(node.value)
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+            first = next((at for at, value in enumerate(node.values) if self.is_test(value)), None)
+            return first is not None and all(is_quiet(value) for value in node.values[:first])
         if isinstance(node, ast.BoolOp):
-            return (
-                self.is_test(node.values[0])
-                if isinstance(node.op, ast.And)
-                else all(self.is_test(value) for value in node.values)
-            )
+            return all(self.is_test(value) for value in node.values)
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.comparators[0], ast.Constant):
             against = node.comparators[0].value
             if isinstance(node.ops[0], ast.IsNot) and against is None:
-                return key_of(node.left) in self.none_or_guarded
+                return read_key(node.left, none=True) in self.none_or_guarded
             return isinstance(node.ops[0], ast.Is) and against is True and self.is_test(node.left)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "bool":
+            return len(node.args) == 1 and not node.keywords and self.is_test(node.args[0])
         return self.asks_the_guard(node)
 
     def is_value(self, node: ast.expr, *, none: bool = False) -> bool:
@@ -105,8 +105,31 @@ class Names:
         if isinstance(node, ast.Constant):
             return node.value is None if none else not node.value
         if isinstance(node, ast.IfExp):
-            return self.is_test(node.test) and self.is_value(node.orelse, none=none)
-        return key_of(node) in self.none_or_guarded if none else self.is_test(node)
+            either = self.is_value(node.orelse, none=none)
+            return either and (self.is_test(node.test) or (is_quiet(node.test) and self.is_value(node.body, none=none)))
+        return read_key(node, none=True) in self.none_or_guarded if none else self.is_test(node)
+
+
+def read_key(node: ast.AST, *, none: bool = False) -> Key | None:
+    """As :func:`key_of`, for a value that is read; also ``getattr(self, "name", False)`` (with ``none``: the default None)."""
+    if not isinstance(node, ast.Call):
+        return key_of(node)
+    match node:
+        case ast.Call(
+            func=ast.Name(id="getattr"), keywords=[],
+            args=[ast.Name(id="self"), ast.Constant(value=str() as name), ast.Constant(value=default)],
+        ) if default is None or not (none or default):  # fmt: skip
+            return Key(name, attribute=True)
+    return None
+
+
+def is_quiet(node: ast.expr) -> bool:
+    """Whether an expression is a question that runs nothing: ``x is None``, ``x is not None`` for something plain."""
+    return (
+        isinstance(node, ast.Compare)
+        and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+        and all(is_plain(each) for each in (node.left, *node.comparators))
+    )
 
 
 def key_of(node: ast.AST) -> Key | None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from gatekeeper.domain.guard_names import Elsewhere, Guard, Names, import_targets, is_plain, key_of, one_by_one
+from gatekeeper.domain.guard_names import (
+    Elsewhere,
+    Guard,
+    Names,
+    import_targets,
+    is_plain,
+    is_quiet,
+    key_of,
+    one_by_one,
+)
 from gatekeeper.domain.hook_scopes import Scope, new_name_fault
 
 _BUILTIN_DECORATORS = {"staticmethod", "classmethod", "property"}
@@ -181,6 +190,8 @@ class Additions:
             return "a TYPE_CHECKING block holds imports only"
         if self.names.is_test(node.test):
             return self._unbound(node.test) or self._walrus(node.test, scope) or self._body(node.orelse, scope)
+        if is_quiet(node.test):
+            return self._unbound(node.test) or self._body([*node.body, *node.orelse], scope)
         return f"`if {ast.unparse(node.test)[:80]}` is not a test of the opt-in"
 
     def _walrus(self, test: ast.expr, scope: Scope) -> str | None:

@@ -166,6 +166,33 @@ PAIRS: dict[str, tuple[Edits, Edits]] = {
         imported((FORWARD, ON + "        if on:\n            pass\n"), ("def free", "def helper(x):\n    match x:\n        case {'a': on}:\n            pass\n\n\ndef free")),
         imported((FORWARD, ON + "        if on:\n            pass\n"), ("def free", "def helper(x):\n    match x:\n        case {'a': other}:\n            pass\n\n\ndef free")),
     ),
+    "guard behind a question": (
+        imported((FORWARD, FORWARD + "        on = launch() is not None and gate.enabled(self.config)\n")),
+        imported((FORWARD, FORWARD + "        on = gate is not None and gate.enabled(self.config)\n        if on:\n            return gate.f(x)\n")),
+    ),
+    "either value": (
+        imported((FORWARD, FORWARD + "        on = gate.enabled(self.config) if gate is None else True\n        if on:\n            return 1\n")),
+        imported((FORWARD, FORWARD + "        on = gate.enabled(self.config) if gate is not None else False\n        if on:\n            return 1\n")),
+    ),
+    "either branch": (
+        imported((FORWARD, FORWARD + "        on = False\n        if gate is not None:\n            on = True\n        if on:\n            return 1\n")),
+        imported((FORWARD, FORWARD + "        on = False\n        if gate is not None:\n            on = gate.enabled(self.config)\n        if on:\n            return 1\n")),
+    ),
+    "truth of the answer": (
+        imported((FORWARD, FORWARD + "        on = bool(gate.enabled)\n        if on:\n            return 1\n")),
+        imported((FORWARD, FORWARD + "        on = bool(gate.enabled(self.config))\n        if on:\n            return 1\n")),
+    ),
+    "attribute that may be missing": (
+        imported((SET, SET + "        self.use_spec = gate.enabled(config)\n"), (NORM, "        if getattr(self, 'use_spec', True):\n            return 1\n" + NORM)),
+        imported((SET, SET + "        self.use_spec = gate.enabled(config)\n"), (NORM, "        if getattr(self, 'use_spec', False):\n            return 1\n" + NORM)),
+    ),
+    "state that may be missing": (
+        imported((SET, SET + "        if gate.enabled(config):\n            self.spec_state = 1\n"), (NORM, "        if getattr(self, 'spec_state', 0) is not None:\n            return 1\n" + NORM)),
+        imported((SET, SET + "        if gate.enabled(config):\n            self.spec_state = 1\n"), (NORM, "        if getattr(self, 'spec_state', None) is not None:\n            return 1\n" + NORM)),
+    ),
+    "mapping as arguments": (
+        imported((FORWARD, FORWARD + "        on = gate.enabled(**self.config)\n")), imported((FORWARD, FORWARD + "        on = gate.enabled(config=self.config)\n")),
+    ),
     "full-width letters in the guard's name": (
         imported((FORWARD, FORWARD + "        on = gate.e\u217eabled(self.config)\n        if on:\n            return gate.f(x)\n")),
         imported((FORWARD, FORWARD + "        on = gate.\uff45nabled(self.config)\n        if on:\n            return gate.f(x)\n")),
