@@ -53,11 +53,21 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List every command with the whole first sentence of its help, folded where the terminal is narrow and never cut."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None:
+                rows.append((name, command.get_short_help_str(limit=1000)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="gatekeeper")
 def root() -> None:
-    """Gate GPU kernel pull requests: four policies and a race of candidate against baseline."""
+    """Gate GPU kernel pull requests: four checks, one of them a race of candidate against baseline."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

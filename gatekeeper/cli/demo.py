@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from gatekeeper.cli.faults import writable
 from gatekeeper.demo import delivery
 from gatekeeper.demo.pulls import sample_pulls
 from gatekeeper.demo.run import (
@@ -39,6 +40,10 @@ STYLE = {"passed": "green", "failed": "red", "pending": "yellow", "error": "mage
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the verdicts here.")
 def demo(once: bool, json_file: Path | None) -> int:
     """Run the service with a sample upstream, deliver signed webhooks and show the verdicts."""
+    if json_file is not None and not writable(json_file):
+        raise click.UsageError(
+            f"expected --json as a file in an existing directory that may be written; found {str(json_file)!r}"
+        )
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console()
     if not console.is_terminal:
@@ -134,9 +139,12 @@ def _surprises(answers: tuple[Answer, ...]) -> Iterator[str]:
         pull = answer.pull
         wanted = ", ".join([pull.expected, *sorted(pull.codes)])
         told = answer.page.get("headline", "no verdict")
-        yield f"#{pull.number}: expected {wanted}; found {answer.outcome.value}: {told}"
+        word = answer.outcome.value
+        yield f"#{pull.number}: expected {wanted}; found {told if told.startswith(word) else f'{word}: {told}'}"
         for job in answer.page.get("jobs", ()):
             yield f"  job {job['kind']}, {job['state']}: {job['doing']}"
+            if job.get("error"):
+                yield f"    the last try: {job['error']}"
         for item in findings(answer.page):
             yield f"  {item['code']}: {item['message']}; expected {item['expected']}; found {item['found']}"
         for race in answer.page.get("races", ()):

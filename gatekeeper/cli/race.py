@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gatekeeper.catalog import ROOT, load_catalog
+from gatekeeper.cli.faults import writable
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.decision import Decision
 from gatekeeper.domain.errors import GatekeeperError, Retryable
@@ -74,7 +74,11 @@ def row_counts(text: str) -> list[int]:
 @click.option("--model", required=True, help="A model under test; see `gatekeeper models`.")
 @click.option("--problem", help="Problem size of the model; its default if left out.")
 @click.option("--target", default="cpu", show_default=True, help="Hardware target of this machine.")
-@click.option("--candidate", help="module:attribute, or PATH::module:attribute; the house candidate if left out.")
+@click.option(
+    "--candidate",
+    help="module:attribute of what is installed, or PATH::module:attribute below a directory that modules are "
+    "looked for in, such as a checkout; the house candidate if left out.",
+)  # fmt: skip
 @click.option("--baseline", help="The same for the baseline; the stock path if left out.")
 @click.option("--rows", default="1,8", show_default=True, help="Token rows of the configurations raced.")
 @click.option("--context", default=256, show_default=True, type=click.IntRange(min=1), help="Tokens of a request.")
@@ -136,11 +140,6 @@ def race(
     if json_file != "-":
         show(outcome, decision, result)
     return status
-
-
-def writable(file: Path) -> bool:
-    """Return whether a file can be written: asked before a race, so that no result is lost after it."""
-    return os.access(file if file.exists() else file.absolute().parent, os.W_OK)
 
 
 def run(order: RaceOrder) -> RaceResult:

@@ -73,7 +73,7 @@ def staged() -> Iterator[tuple[Service, Upstream, str]]:
 
 def deliver_all(service: Service, upstream: Upstream, secret: str) -> None:
     """Deliver one signed ``pull_request`` webhook for each sample pull request."""
-    with httpx.Client(base_url=service.url, timeout=10) as client:
+    with service.client() as client:
         for pull in sample_pulls():
             content = delivery.payload(
                 pull.number, pull.title, pull.author, upstream.heads[pull.number], upstream.base_sha
@@ -88,7 +88,7 @@ def wait_for_verdicts(service: Service, watch: Watch) -> tuple[Answer, ...]:
     """
     deadline = time.monotonic() + LONGEST_SECONDS
     pages: dict[int, Page] = {}
-    with httpx.Client(base_url=service.url, timeout=10) as client:
+    with service.client() as client:
         while time.monotonic() < deadline:
             for pull in sample_pulls():
                 if not (pull.number in pages and settled(pages[pull.number])):

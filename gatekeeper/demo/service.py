@@ -30,6 +30,10 @@ class Service:
     url: str
     log: Path
 
+    def client(self) -> httpx.Client:
+        """Return a client for it. The service is on this machine: a proxy that the environment names is none of its business."""
+        return httpx.Client(base_url=self.url, timeout=10, trust_env=False)
+
 
 @contextmanager
 def running(folder: Path, *, secret: str, git_base_url: str, trusted: tuple[str, ...]) -> Iterator[Service]:
@@ -85,7 +89,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> 
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            if httpx.get(f"{url}/readyz", timeout=2).status_code == httpx.codes.OK:
+            if httpx.get(f"{url}/readyz", timeout=2, trust_env=False).status_code == httpx.codes.OK:
                 return
         except httpx.HTTPError:
             pass

@@ -7,7 +7,7 @@ import json
 import click
 import pytest
 
-from gatekeeper.cli import LazyGroup, main
+from gatekeeper.cli import COMMANDS, LazyGroup, main
 from gatekeeper.cli.answers import Answering, json_flag
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.engine import load_policies
@@ -97,3 +97,17 @@ def test_a_policy_is_explained_by_its_name(capsys: pytest.CaptureFixture[str]) -
     assert main(["policies", "isolation", "--json"]) == 0
     [entry] = json.loads(capsys.readouterr().out)["policies"]
     assert entry["parameters"]["max_files"]["default"] == 3000
+
+
+def test_help_lists_every_command_with_its_whole_sentence_where_the_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    assert main(["--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "..." not in shown.partition("Commands:")[2]
+    for name in COMMANDS:
+        command = LazyGroup().get_command(click.Context(click.Command("x")), name)
+        assert command is not None and command.help is not None
+        sentence = " ".join(command.help.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+        assert f" {name} {sentence}" in shown
