@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatekeeper.domain.guard_names import import_targets
+from gatekeeper.domain.python_imports import import_targets
 from gatekeeper.domain.python_source import parse_python
 
 _MOST_BYTES = 4 * 1024 * 1024

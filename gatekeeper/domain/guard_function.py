@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from gatekeeper.domain.guard_names import Guard, import_targets
+from gatekeeper.domain.guard_names import Guard
 from gatekeeper.domain.guards import HookFault, guard_of
 from gatekeeper.domain.hook_scopes import bound_names, own_nodes
+from gatekeeper.domain.python_imports import import_targets
 from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.source import SourceTree
 

@@ -12,10 +12,12 @@ elsewhere speaks of it.
 from __future__ import annotations
 
 import ast
-import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from gatekeeper.domain.hook_syntax import Key, is_plain, is_quiet, key_of, read_key
+from gatekeeper.domain.python_imports import import_targets
 
 Elsewhere = Callable[[str], bool]
 """Whether a word is spoken of outside this model's hook files and the specialised directory."""
@@ -30,13 +32,6 @@ class Guard(NamedTuple):
     package: str
     module: str
     function: str
-
-
-class Key(NamedTuple):
-    """A plain name, or an attribute of ``self`` (``attribute`` true)."""
-
-    name: str
-    attribute: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,80 +103,6 @@ class Names:
             either = self.is_value(node.orelse, none=none)
             return either and (self.is_test(node.test) or (is_quiet(node.test) and self.is_value(node.body, none=none)))
         return read_key(node, none=True) in self.none_or_guarded if none else self.is_test(node)
-
-
-def read_key(node: ast.AST, *, none: bool = False) -> Key | None:
-    """As :func:`key_of`, for a value that is read; also ``getattr(self, "name", False)`` (with ``none``: the default None)."""
-    if not isinstance(node, ast.Call):
-        return key_of(node)
-    match node:
-        case ast.Call(
-            func=ast.Name(id="getattr"), keywords=[],
-            args=[ast.Name(id="self"), ast.Constant(value=str() as name), ast.Constant(value=default)],
-        ) if default is None or not (none or default):  # fmt: skip
-            return Key(name, attribute=True)
-    return None
-
-
-def is_quiet(node: ast.expr) -> bool:
-    """Whether an expression is a question that runs nothing: ``x is None``, ``x is not None`` for something plain."""
-    return (
-        isinstance(node, ast.Compare)
-        and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
-        and all(is_plain(each) for each in (node.left, *node.comparators))
-    )
-
-
-def key_of(node: ast.AST) -> Key | None:
-    """Return the key of a name or of an attribute of ``self``; None for all else."""
-    if isinstance(node, ast.Name):
-        return Key(node.id)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        return Key(node.attr, attribute=True)
-    return None
-
-
-def is_plain(node: ast.expr) -> bool:
-    """Whether evaluating an expression looks values up and does no more: names, attributes, constants, tuples of these."""
-    if isinstance(node, ast.Tuple):
-        return all(is_plain(element) for element in node.elts)
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.operand, ast.Constant)
-    if isinstance(node, ast.Attribute):
-        return is_plain(node.value)
-    return isinstance(node, ast.Name | ast.Constant)
-
-
-def import_targets(node: ast.Import | ast.ImportFrom, path: str) -> Iterator[tuple[str, str]]:
-    """Yield (bound name, dotted target) of each alias; relative imports are resolved from the file's own ``path``.
-
-    A relative import from above the top, which fails when it runs, gets a target that starts with dots and lies nowhere.
-    """
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            first = alias.name.partition(".")[0]
-            yield (alias.asname, alias.name) if alias.asname else (first, first)
-        return
-    module = node.module or ""
-    if node.level:
-        parents = posixpath.dirname(path).split("/")
-        if node.level <= len(parents):
-            module = ".".join([*parents[: len(parents) - node.level + 1], *([module] if module else [])])
-        else:
-            module = "." * node.level + module
-    for alias in node.names:
-        yield alias.asname or alias.name, f"{module}.{alias.name}"
-
-
-def one_by_one(node: ast.Import | ast.ImportFrom) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield a statement of its own for each alias."""
-    for alias in node.names:
-        one: ast.Import | ast.ImportFrom = (
-            ast.Import(names=[alias])
-            if isinstance(node, ast.Import)
-            else ast.ImportFrom(module=node.module, names=[alias], level=node.level)
-        )
-        yield ast.copy_location(one, node)
 
 
 def names_of(

@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from gatekeeper.domain.guard_names import Guard, import_targets
+from gatekeeper.domain.guard_names import Guard
 from gatekeeper.domain.hook_additions import within
+from gatekeeper.domain.python_imports import import_targets
 from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.source import SourceTree
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from gatekeeper.domain.alignment import Aligned, TooMuch, align
 from gatekeeper.domain.documents import Value
-from gatekeeper.domain.guard_names import Elsewhere, Guard, Names, names_of, one_by_one
+from gatekeeper.domain.guard_names import Elsewhere, Guard, Names, names_of
 from gatekeeper.domain.hook_additions import Additions, within
 from gatekeeper.domain.hook_scopes import Scope, all_bound, bound_names, known_names
+from gatekeeper.domain.python_imports import one_by_one
 from gatekeeper.domain.python_source import compiles, foreign_encoding, parse_python
 
 LARGEST = 1024 * 1024

@@ -5,17 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from gatekeeper.domain.guard_names import (
-    Elsewhere,
-    Guard,
-    Names,
-    import_targets,
-    is_plain,
-    is_quiet,
-    key_of,
-    one_by_one,
-)
+from gatekeeper.domain.guard_names import Elsewhere, Guard, Names
 from gatekeeper.domain.hook_scopes import Scope, new_name_fault
+from gatekeeper.domain.hook_syntax import is_plain, is_quiet, key_of
+from gatekeeper.domain.python_imports import import_targets, one_by_one
 
 _BUILTIN_DECORATORS = {"staticmethod", "classmethod", "property"}
 _IMPORTED_DECORATORS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gatekeeper.domain.guard_names import import_targets, one_by_one
 from gatekeeper.domain.guards import HookFault
 from gatekeeper.domain.hook_additions import within
 from gatekeeper.domain.hook_scopes import bound_names, own_nodes
+from gatekeeper.domain.python_imports import import_targets, one_by_one
 from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.source import SourceTree
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from gatekeeper.domain.globs import matched_directory
-from gatekeeper.domain.guard_names import import_targets
 from gatekeeper.domain.hook_additions import within
+from gatekeeper.domain.python_imports import import_targets
 from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.repository import RepositoryConfiguration
 from gatekeeper.domain.source import SourceTree

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gatekeeper.domain.globs import covers, matched_directory
+from gatekeeper.domain.import_graph import imports_of
 from gatekeeper.domain.manifest import MANIFEST_NAME, Manifest, load
 from gatekeeper.domain.policy import Finding
-from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.requests import directory_tree, module_of
 
 if TYPE_CHECKING:
@@ -109,24 +108,6 @@ def outside_imports(tree: SourceTree, directory: str) -> tuple[str, ...]:
     found: set[str] = set()
     for path in tree.grep(posixpath.basename(directory).encode()):
         if not path.startswith(directory + "/"):
-            found |= {name for name in _imported(tree.read(path), path) if name in inside}
+            for target, _ in imports_of(tree.read(path), path):
+                found |= {name for name in (target, target.rpartition(".")[0]) if name in inside}
     return tuple(sorted(name for name in found if name == package or name.startswith(package + ".")))
-
-
-def _imported(source: bytes, path: str) -> set[str]:
-    try:
-        nodes = list(ast.walk(parse_python(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = posixpath.dirname(path).split("/")
-                base = ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
-            names.add(base)
-            names.update(f"{base}.{alias.name}" for alias in node.names)
-    return names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from gatekeeper.domain.guard_names import import_targets
 from gatekeeper.domain.hook_scopes import bound_names
+from gatekeeper.domain.python_imports import import_targets
 
 BUILTINS = frozenset({"exec", "eval", "compile", "__import__", "setattr", "delattr", "vars", "getattr"})
 """Builtins that have a dotted name here: their own."""

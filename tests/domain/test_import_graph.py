@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gatekeeper
-from gatekeeper.domain.guard_names import import_targets
 from gatekeeper.domain.import_graph import foreign, imports_of
+from gatekeeper.domain.python_imports import import_targets
 from gatekeeper.domain.repository import parse
 from gatekeeper.git.repository import Repository
 from tests.git_builder import GitBuilder
