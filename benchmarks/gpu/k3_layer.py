@@ -30,7 +30,7 @@ from timing import capture, copy_bandwidth, interleaved, nodes, quick, spread  #
 
 from kernels_under_test.kimi_k3.cuda.cute.layer import Candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.cute.tactics import tactics  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.cute.tactics import chosen, tactics  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.reference import before_experts  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.sizes import floor_us, kernel_bytes  # noqa: E402
@@ -75,12 +75,12 @@ def run_all(made: list[Any]) -> Callable[[], None]:
 
 def tune(made: list[Candidate], rows: int) -> dict[str, Any]:
     """Coordinate descent over the variants, timed in the whole chain."""
-    choice: dict[str, int] = {}
+    choice = {kernel: chosen(kernel, rows) for kernel in candidate(rows)}
     best = quick(run_all(made)) / len(made)
     log: dict[str, Any] = {"start": best}
     for kernel in candidate(rows):
-        tried = {0: best}
-        for index in range(1, len(tactics(kernel, rows))):
+        tried = {choice[kernel]: best}
+        for index in (i for i in range(len(tactics(kernel, rows))) if i != choice[kernel]):
             for arm in made:
                 arm.choice = choice | {kernel: index}
             tried[index] = quick(run_all(made)) / len(made)
@@ -158,7 +158,7 @@ def race_rows(rows: int, sets: list[Any], library: Any, blocks: int, tuned: bool
     record["floor_share"] = record["floor_us"] / record["candidate_us"]["median"]
     record["stock_floor_us"] = floor_us(rows, experts, bandwidth, sharded=False)
     record["bytes"] = {b.name: b.at(rows) for b in kernel_bytes(rows, experts, sharded=True)}
-    record["choice"] = cand[0].choice
+    record["variants"] = {k: cand[0].choice.get(k, chosen(k, rows)) for k in candidate(rows)}
     return record
 
 
@@ -240,7 +240,7 @@ def check_all(record: dict[str, Any], library: Any, sets: list[Any], rows: int, 
             guarded(checks, f"{arm}{' with null rows' if null else ''}", judge)
     oracle = Oracle(sets[0], rows, 7 + rows)
     for kernel in candidate(rows):
-        for index in range(1, len(tactics(kernel, rows))):
+        for index in range(len(tactics(kernel, rows))):
 
             def variant(kernel: str = kernel, index: int = index) -> dict[str, Any]:
                 inputs = oracle.inputs()

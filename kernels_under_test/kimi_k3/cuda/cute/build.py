@@ -1,8 +1,8 @@
 """Compile the candidate's kernels ahead of time, without a device, and link them into one library.
 
-    CUTE_DSL_ARCH=sm_90a python -m kernels_under_test.kimi_k3.cuda.cute.build OUT [rows ...]
+    CUTE_DSL_ARCH=sm_90a python -m kernels_under_test.kimi_k3.cuda.cute.build OUT [rows ...] [kernels ...] [--chosen]
 
-OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin.
+OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin. With --chosen only the variants in use are built.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, PRODUCTS, name, tactics
+from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, PRODUCTS, chosen, name, tactics
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
     BLOCKS,
@@ -75,10 +75,6 @@ def signature(kernel: str, m: int) -> list[tuple[str, tuple[int, ...]]]:
     bf, f32, i32, u8 = "BFloat16", "Float32", "Int32", "Uint8"
     row = (bf, (m, HIDDEN))
     units = TOP_K * m
-
-    def packed(n: int, k: int) -> list[tuple[str, tuple[int, ...]]]:
-        return [(i32, (EXPERTS, n * k // 8)), (u8, (EXPERTS, n * k // 32))]
-
     experts = [
         (i32, (1,)), (i32, (units,)), (i32, (units * UNIT,)), (i32, (units * UNIT,)),
     ]  # fmt: skip
@@ -97,8 +93,7 @@ def signature(kernel: str, m: int) -> list[tuple[str, tuple[int, ...]]]:
         n, k = EXPERT_SHAPES[kernel]
         source = (bf, (m, k)) if kernel == "experts_in" else (bf, (units, k))
         out = (bf, (units, n // 2 if kernel == "experts_in" else n))
-        second = EXPERT_SHAPES["experts_out"]
-        return [source, *packed(n, k), *experts, out, *packed(*second)]
+        return [source, (i32, (EXPERTS, n * k // 8)), (u8, (EXPERTS, n * k // 32)), *experts, out]
     return {
         "attention_residual": residual,
         "ffn_residual": residual,
@@ -183,7 +178,7 @@ def _job(job: tuple[str, int, int, str]) -> dict[str, Any]:
 
 
 def build(
-    out: Path, rows: Iterable[int] = ROWS, kernels: Iterable[str] | None = None, first_only: bool = False
+    out: Path, rows: Iterable[int] = ROWS, kernels: Iterable[str] | None = None, chosen_only: bool = False
 ) -> list[dict[str, Any]]:
     """Compile all variants and link the library.
 
@@ -196,7 +191,7 @@ def build(
         for m in rows
         for kernel in candidate(m)
         if kernels is None or kernel in kernels
-        for index in range(1 if first_only else len(tactics(kernel, m)))
+        for index in ((chosen(kernel, m),) if chosen_only else range(len(tactics(kernel, m))))
     ]
     workers = int(os.environ.get("BUILD_WORKERS", "2"))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -235,6 +230,6 @@ def link(out: Path) -> None:
 
 if __name__ == "__main__":
     wanted = [int(a) for a in sys.argv[2:] if a.isdigit()] or list(ROWS)
-    named = [a for a in sys.argv[2:] if not a.isdigit() and a != "--first"] or None
-    done = build(Path(sys.argv[1]), wanted, named, "--first" in sys.argv)
+    named = [a for a in sys.argv[2:] if not a.isdigit() and a != "--chosen"] or None
+    done = build(Path(sys.argv[1]), wanted, named, "--chosen" in sys.argv)
     sys.stdout.write("".join(f"{f['symbol']} {f.get('registers')} registers, frame {f.get('frame')}\n" for f in done))

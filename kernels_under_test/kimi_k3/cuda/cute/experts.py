@@ -33,23 +33,23 @@ class Experts:
 
     ``wk`` warps split K; ``wr`` such groups share a CTA, and each owns ``r`` tiles. ``grid`` CTAs walk over the units.
     With ``single`` there is one token and unit u is slot u of its choice.
-    ``ahead`` (few rows, where the first product leaves bandwidth unused): also pull the same experts' next matrices into L2.
+    ``early``: the weights are read before the wait. Which experts it is was decided two launches ago then, not by the one before.
     """
 
     def __init__(
         self, kind: str, n: int, k: int, units: int, *, wk: int, wr: int = 1, r: int = 1, grid: int = 0, per_sm: int = 1,
-        single: bool = False, pdl: bool = False, ahead: bool = False,
+        single: bool = False, pdl: bool = False, early: bool = False,
     ) -> None:  # fmt: skip
         chunks = k // 128
         if kind not in ("in", "out") or k % 128 or chunks % wk or n % (16 * wr * r):
             raise ValueError(f"no such tiling: {kind}, N {n}, K {k}, warps {wk} x {wr}")
-        if kind == "in" and pdl:
+        if early and (kind == "in" or not pdl):
             raise ValueError(
-                "expected no dependent launch of the first product: the launch before it chooses the experts it reads"
+                "expected weights before the wait only in the second product under dependent launch: "
+                "the launch before the first one chooses the experts"
             )
         self.kind, self.n, self.k, self.units, self.wk, self.wr = kind, n, k, units, wk, wr
-        self.single, self.pdl, self.own, self.r, self.ahead = single, pdl, chunks // wk, r, ahead
-        self.columns = n // (16 * wr * r)
+        self.single, self.pdl, self.own, self.r, self.early = single, pdl, chunks // wk, r, early
         self.grid = min(grid or units, units)
         self.options: dict[str, Any] = {"min_blocks_per_mp": per_sm}
         if per_sm > 1:
@@ -58,10 +58,10 @@ class Experts:
     @cute.jit
     def __call__(
         self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, count: cute.Tensor, expert: cute.Tensor,
-        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor, next_codes: cute.Tensor, next_scales: cute.Tensor, stream: Any,
+        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor, stream: Any,
     ) -> None:  # fmt: skip
-        self.kernel(x, codes, scales, count, expert, source, target, y, next_codes, next_scales).launch(
-            grid=(self.columns, self.grid, 1),
+        self.kernel(x, codes, scales, count, expert, source, target, y).launch(
+            grid=(self.n // (16 * self.wr * self.r), self.grid, 1),
             block=(32 * self.wk * self.wr, 1, 1),
             stream=stream,
             use_pdl=self.pdl,
@@ -71,22 +71,25 @@ class Experts:
     @cute.kernel
     def kernel(
         self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, count: cute.Tensor, expert: cute.Tensor,
-        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor, next_codes: cute.Tensor, next_scales: cute.Tensor,
+        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor,
     ) -> None:  # fmt: skip
         _, first, _ = cute.arch.block_idx()
+        if cutlass.const_expr(not self.early):
+            ptx.begin(self.pdl)
         if cutlass.const_expr(self.single):
-            self.work(first, x, codes, scales, expert, source, target, y, next_codes, next_scales)
+            self.work(first, x, codes, scales, expert, source, target, y)
         else:
             for unit in cutlass.range(first, count[0], self.grid, unroll=1):
-                self.work(unit, x, codes, scales, expert, source, target, y, next_codes, next_scales)
-            ptx.begin(self.pdl)
+                self.work(unit, x, codes, scales, expert, source, target, y)
+            if cutlass.const_expr(self.early):
+                ptx.begin(self.pdl)
 
     @cute.jit
     def work(
         self, unit: Int32, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, expert: cute.Tensor,
-        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor, next_codes: cute.Tensor, next_scales: cute.Tensor,
+        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor,
     ) -> None:  # fmt: skip
-        """One unit. Which expert it is was known two launches ago if there is a wait at all, so the weights are read before it."""
+        """One unit; with ``early`` its weights are on their way before the wait."""
         N, K, WK, WR, own, R = self.n, self.k, self.wk, self.wr, self.own, self.r
         chunks = K // 128
         tid, _, _ = cute.arch.thread_idx()
@@ -107,15 +110,12 @@ class Experts:
             for c in cutlass.range_constexpr(own):
                 weight.append((ptx.load16(wb + c * 1024), ptx.load16(wb + (c * 1024 + 512))))
                 scale.append(ptx.load8(sb + c * 64))
-        if cutlass.const_expr(self.ahead):
-            if tid == 0:
-                self.pull(next_codes, e, bx)
-                self.pull(next_scales, e, bx)
         if cutlass.const_expr(self.single):
             row = Int32(0) if self.kind == "in" else unit
         else:
             row = cutlass.max(source[unit * UNIT + g], 0)
-        ptx.begin(self.pdl)
+        if cutlass.const_expr(self.early):
+            ptx.begin(self.pdl)
         xb = ptx.addr(x.iterator) + Int64(row) * (2 * K) + Int64(wk * own * 256 + t * 16)
         acc = [[Float32(0.0) for _ in range(4)] for _ in range(R)]
         for c in cutlass.range_constexpr(own):
@@ -141,12 +141,6 @@ class Experts:
                     for q in cutlass.range_constexpr(4):
                         s[q] = s[q] + red[wr * WK + k, q, lane]
             self.store(unit, tile + r, wk, g, t, s, target, y)
-
-    def pull(self, matrix: Any, e: Any, bx: Any) -> None:
-        """This CTA's share of an expert's row of a matrix, into L2."""
-        size = ptx.row_bytes(matrix)
-        piece = size // self.columns
-        ptx.prefetch(ptx.addr(matrix.iterator) + Int64(e) * size + Int64(bx) * piece, piece)
 
     @cute.jit
     def store(

@@ -25,11 +25,14 @@ class Kda:
     """Slots at or below 0 are null: their row becomes zero and no state is written.
 
     State and taps are read before the wait: only this kernel writes them, one whole step ago.
-    ``early_gate``: the forget gate's weights (64 registers) too are loaded before the wait.
+    ``early_gate``: the forget gate's weights (64 registers) too are loaded before the wait; otherwise behind it, ``batch`` of their
+    16 rows a lane at a time.
     """
 
-    def __init__(self, m: int, *, c: int, per_sm: int = 1, early_gate: bool = True, pdl: bool = True) -> None:
-        self.m, self.c, self.early_gate, self.pdl = m, c, early_gate, pdl
+    def __init__(
+        self, m: int, *, c: int, per_sm: int = 1, early_gate: bool = True, batch: int = 16, pdl: bool = True
+    ) -> None:
+        self.m, self.c, self.early_gate, self.batch, self.pdl = m, c, early_gate, batch, pdl
         self.rows = DIM // c
         self.passes = self.rows // GROUPS
         self.options: dict[str, Any] = {"min_blocks_per_mp": per_sm}
@@ -47,10 +50,28 @@ class Kda:
             grid=(self.c, HEADS, self.m), block=(128, 1, 1), stream=stream, use_pdl=self.pdl, **self.options
         )
 
-    def gate_weights(self, fb: Any, head: Any, tid: Any) -> list[Any]:
-        """This lane's 8 columns of 16 rows of the forget gate's up projection: a row is read by 16 neighbouring lanes."""
+    def gate_weights(self, fb: Any, head: Any, tid: Any, first: int, count: int) -> list[Any]:
+        """This lane's 8 columns of some of 16 rows of the forget gate's up projection: a row is read by 16 neighbouring lanes."""
         base = ptx.addr(fb.iterator) + Int64(head * DIM) * (2 * DIM) + Int64(tid * 16)
-        return [ptx.load16(base + 2048 * i) for i in range(16)]
+        return [ptx.load16(base + 2048 * i) for i in range(first, first + count)]
+
+    def gate_dots(self, weights: list[Any], f: list[Any]) -> list[Any]:
+        """This lane's part of the forget gate for these rows."""
+        dots = []
+        for words in weights:
+            w = ptx.floats(words)
+            dot = w[0] * f[0]
+            for e in range(1, 8):
+                dot = ptx.fma(w[e], f[e], dot)
+            dots.append(dot)
+        return dots
+
+    def late_dots(self, fb: Any, head: Any, tid: Any, f: list[Any]) -> list[Any]:
+        """The same for all 16 rows, a batch of weights at a time."""
+        dots: list[Any] = []
+        for first in range(0, 16, self.batch):
+            dots += self.gate_dots(self.gate_weights(fb, head, tid, first, self.batch), f)
+        return dots
 
     @cute.kernel
     def kernel(
@@ -87,24 +108,19 @@ class Kda:
         wt = [[cw[s, i, (vch if s == 2 else ch)] for i in range(4)] for s in range(3)]
         dtv, al, nwv = dt[ch], alog[head], nw[base + tid % R]
         if cutlass.const_expr(self.early_gate):
-            fw = self.gate_weights(fb, head, tid)
+            fw = self.gate_weights(fb, head, tid, 0, 16)
         ptx.begin(self.pdl)
         sf[tid] = Float32(proj[req, 4 * WIDTH + tid])
         xin = [proj[req, s * WIDTH + (vch if s == 2 else ch)] for s in range(3)]
         gate = Float32(proj[req, 3 * WIDTH + vch])
         b = Float32(proj[req, B_COLUMN + head])
-        if cutlass.const_expr(not self.early_gate):
-            fw = self.gate_weights(fb, head, tid)
         cute.arch.sync_threads()
         f = [ptx.as_float(v) for v in ptx.shared16(ptx.saddr(sf.iterator) + gl * 32)]
         f += [ptx.as_float(v) for v in ptx.shared16(ptx.saddr(sf.iterator) + gl * 32, 16)]
-        dots = []
-        for i in cutlass.range_constexpr(16):
-            w = ptx.floats(fw[i])
-            dot = w[0] * f[0]
-            for e in cutlass.range_constexpr(1, 8):
-                dot = ptx.fma(w[e], f[e], dot)
-            dots.append(dot)
+        if cutlass.const_expr(self.early_gate):
+            dots = self.gate_dots(fw, f)
+        else:
+            dots = self.late_dots(fb, head, tid, f)
         sg[gl * GROUPS + grp] = ptx.scatter_sum(dots, gl)
         cute.arch.sync_threads()
         rg = ptx.rounded(sg[tid])

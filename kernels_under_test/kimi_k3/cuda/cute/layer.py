@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_under_test.kimi_k3.cuda.cute.tactics import name
+from kernels_under_test.kimi_k3.cuda.cute.tactics import chosen, name
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
     EXPERTS,
@@ -70,8 +70,8 @@ class Candidate:
             "route": [self.logits, w["bias"], self.ids, share],
             "route_shared_down": [self.logits, w["bias"], self.ids, share, h, w["shared_down"], down],
             "group_shared_down": [self.ids, *units, h, w["shared_down"], down],
-            "experts_in": [self.z, c["in_codes"], c["in_scales"], *units, act, c["out_codes"], c["out_scales"]],
-            "experts_out": [act, c["out_codes"], c["out_scales"], *out_units, rows, c["out_codes"], c["out_scales"]],
+            "experts_in": [self.z, c["in_codes"], c["in_scales"], *units, act],
+            "experts_out": [act, c["out_codes"], c["out_scales"], *out_units, rows],
             "tail_finalise": [
                 rows, share, t["peers_latent"], w["latent_norm"], n, down, t["peers_shared"].view((PARTS - 1) * m, OUT_SHARD), shard,
             ],
@@ -85,7 +85,7 @@ class Candidate:
 
     def launch(self, kernel: str) -> None:
         """One kernel."""
-        self.library[name(kernel, self.m, self.choice.get(kernel, 0))](*self.args[kernel])
+        self.library[name(kernel, self.m, self.choice.get(kernel, chosen(kernel, self.m)))](*self.args[kernel])
 
     def run(self) -> None:
         """All kernels in order."""

@@ -46,11 +46,6 @@ def saddr(pointer: Any) -> Any:
     return Int32(pointer.toint())
 
 
-def row_bytes(matrix: Any) -> int:
-    """Bytes of one row of a matrix of static shape."""
-    return int(matrix.shape[1]) * matrix.element_type.width // 8
-
-
 FORMS = {
     "plain": "ld.global.v4.b32",
     "stream": "ld.global.nc.L1::no_allocate.v4.b32",

@@ -14,9 +14,9 @@ pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_103a"])
 def test_kernels_compile_for(arch: str, tmp_path: Path) -> None:
     root = Path(__file__).parents[4]
-    kernels = ["kda", "route", "group", "experts_out", "tail_up"]
+    kernels = ["attention_residual", "kda", "route", "group_shared_down", "experts_out", "tail_up"]
     subprocess.run(
-        [sys.executable, "-m", "kernels_under_test.kimi_k3.cuda.cute.build", str(tmp_path), "8", *kernels, "--first"],
+        [sys.executable, "-m", "kernels_under_test.kimi_k3.cuda.cute.build", str(tmp_path), "8", *kernels, "--chosen"],
         check=True,
         cwd=root,
         env={**os.environ, "CUTE_DSL_ARCH": arch, "PYTHONPATH": str(root)},

@@ -2,7 +2,16 @@
 
 import pytest
 
-from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, PRODUCTS, SHARED_MEMORY, name, tactics
+from kernels_under_test.kimi_k3.cuda.cute.tactics import (
+    BESIDE,
+    CHOSEN,
+    EXPERT_SHAPES,
+    PRODUCTS,
+    SHARED_MEMORY,
+    chosen,
+    name,
+    tactics,
+)
 from kernels_under_test.kimi_k3.cuda.kernel_lists import CANDIDATE, STOCK, candidate
 from kernels_under_test.kimi_k3.cuda.sizes import ROWS
 
@@ -34,10 +43,18 @@ def test_every_kernel_has_variants_that_fit(rows: int) -> None:
                     ring = tactic["s"] * tactic["kc"] * 2 * (tactic["tr"] + rows)
                 assert ring < SHARED_MEMORY
             if kernel == "experts_in":
-                assert not tactic.get("pdl"), "the launch before it chooses the experts whose weights it reads"
+                assert not tactic.get("early"), "the launch before it chooses the experts whose weights it reads"
             if kernel in EXPERT_SHAPES:
                 n, k = EXPERT_SHAPES[kernel]
                 assert n % (16 * tactic.get("wr", 1) * tactic.get("r", 1)) == 0 and (k // 128) % tactic["wk"] == 0
+
+
+def test_the_chosen_variants_exist() -> None:
+    for rows, choice in CHOSEN.items():
+        for kernel, index in choice.items():
+            assert kernel in candidate(rows) and 0 < index < len(tactics(kernel, rows))
+            assert chosen(kernel, rows) == index
+    assert chosen("in_proj", 64) == 0
 
 
 def test_names_are_distinct_and_unknown_kernels_are_refused() -> None:
