@@ -93,6 +93,7 @@ def test_the_api_is_documented(web: Any) -> None:
     paths = web.client.get("/openapi.json").json()["paths"]
     for path in ("/webhooks/github", "/api/v1/pulls", "/api/v1/pulls/{owner}/{repo}/{number}", "/healthz", "/readyz"):
         assert path in paths and path in web.client.get("/docs").text
+    assert "headers, length or JSON are not as GitHub sends them" in web.client.get("/docs").text
 
 
 def test_web_unauth_surface(make_web: Any) -> None:
