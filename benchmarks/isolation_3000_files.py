@@ -20,6 +20,7 @@ from gatekeeper.git.snapshots import build
 from tests.git_builder import GitBuilder
 
 FILES = 3_000
+CONFIGURATION = 'schema = 1\n[[models]]\nname = "m"\nroot = "vllm/models"\nfree = ["m0"]\n'
 DIGEST = "sha256:" + "0" * 64
 
 
@@ -28,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = GitBuilder(Path(folder) / "r.git")
         stock = {f"vllm/models/m{n % 40}/f{n}.py": f"import os\nvalue = {n}\n" for n in range(FILES)}
-        base = made.commit(stock, branch="main")
+        base = made.commit({**stock, ".github/gatekeeper.toml": CONFIGURATION}, branch="main")
         head = made.commit(dict.fromkeys(stock, "changed = 1\n"), parent=base, branch="topic")
         started = time.perf_counter()
         repository = Repository(made.path)

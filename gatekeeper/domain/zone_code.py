@@ -7,17 +7,23 @@ is why nothing trusted ever shares a process with this code, and why the probe l
 from __future__ import annotations
 
 import ast
+import io
 import re
+import string
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gatekeeper.domain import risky_names as risky
 from gatekeeper.domain.hook_additions import within
-from gatekeeper.domain.hook_scopes import Function, bound_names, own_nodes
+from gatekeeper.domain.hook_scopes import Function, own_nodes
 from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.zone_names import BUILTINS, IMPORTS, Meanings
 
-_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{1000,}|(?:\\?x?[0-9A-Fa-f]{2}[\s,]?){1000,}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]+")
+_HEXADECIMAL = re.compile(r"[0-9A-Fa-fx\\,\s]+")
+_LONGEST = 1000
+"""Characters of encoded data (pairs of digits, for hexadecimal) in one text that nobody need ask about."""
 _MOST = 50
 
 
@@ -44,6 +50,7 @@ def read_code(source: bytes, path: str, package: str) -> Reading:
         module = parse_python(source)
         scan = _Scan(path, package)
         scan.scope(module.body, set())
+        scan.reading.seen.extend(_odd_names(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Reading()
     scan.reading.seen = sorted(set(scan.reading.seen), key=lambda each: (each.line, each.code, each.found))[:_MOST]
@@ -107,10 +114,8 @@ class _Scan:
             self._call(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
             text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-            if _OPAQUE.search(text) or sum(character > "~" for character in text) > 1000:
+            if _is_opaque(text):
                 self._note("SRC_OPAQUE_DATA", node, f"a text of {len(text)} characters that holds encoded data")
-        else:
-            self._identifiers(node)
 
     def _call(self, node: ast.Call) -> None:
         called = self._meanings.dotted(node.func)
@@ -150,11 +155,30 @@ class _Scan:
             return False
         return str(first.value).partition("::")[0] in risky.STOCK_OPERATORS
 
-    def _identifiers(self, node: ast.AST) -> None:
-        named = [*bound_names(node), getattr(node, "attr", ""), getattr(node, "arg", "") or ""]
-        for name in named:
-            if isinstance(name, str) and not name.isascii():
-                self._note("SRC_HIDDEN_TEXT", node, f"{name} = {name!a}")
+
+def _is_opaque(text: str) -> bool:
+    """Whether a text holds a long run of base64 or hexadecimal digits, or much that is no ASCII. Linear in its length."""
+    if len(text) <= _LONGEST:
+        return False
+    return (
+        any(len(run.group()) >= _LONGEST for run in _ENCODED.finditer(text))
+        or any(
+            sum(map(string.hexdigits.__contains__, run.group())) >= 2 * _LONGEST for run in _HEXADECIMAL.finditer(text)
+        )
+        or sum(character > "~" for character in text) > _LONGEST
+    )
+
+
+def _odd_names(source: bytes) -> Iterator[Seen]:
+    """Yield the names of a file as they are written (Python normalises them) that are not all ASCII."""
+    if source.isascii():
+        return
+    try:
+        for token in tokenize.tokenize(io.BytesIO(source).readline):
+            if token.type == tokenize.NAME and not token.string.isascii():
+                yield Seen("SRC_HIDDEN_TEXT", token.start[0], f"{token.string} = {token.string!a}"[:160])
+    except (tokenize.TokenError, SyntaxError):
+        return
 
 
 def _is_below(name: ast.expr | None) -> bool:

@@ -166,7 +166,8 @@ class _Isolation:
         assert self.track.directory is not None
         assert self.track.root is not None
         package, old = package_of(self.track.directory), self._old(change)
-        now, before = read_code(data, change.path, package), read_code(old, change.path, package)
+        now = read_code(data, change.path, package)
+        before = read_code(old, change.path, package) if now.seen or now.imports else now
         for seen in fresh(now, before):
             message, expected = EXPLAINED[seen.code]
             effect = Effect.FAIL if seen.code == "SRC_UNSAFE_LOAD" else Effect.HOLD

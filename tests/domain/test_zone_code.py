@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gatekeeper.domain.zone_code import read_code
@@ -69,6 +71,9 @@ PAIRS = {
     "encoded bytes": (OPAQUE, f"X = {bytes(range(256)) * 9!r}\n", "X = b'abc'\n"),
     "hexadecimal": (OPAQUE, f"X = {'7f 45 4c 46 ' * 300!r}\n", "X = '7f 45 4c 46'\n"),
     "foreign letters": (HIDDEN, "sc\u0430le = 1\n", "scale = '\u0430'\n"),
+    "foreign letters of an argument": (HIDDEN, "def f(sc\u0430le): pass\n", "def f(scale): pass  # sc\u0430le\n"),
+    "wide letters": (HIDDEN, "\uff45nabled = 1\n", "enabled = '\uff45'\n"),
+    "foreign letters of a target": (HIDDEN, "x.sc\u0430le = 1\n", "x.scale = 1\n"),
     "foreign letters of an attribute": (HIDDEN, "x.sc\u0430le()\n", "x.scale()\n"),
 }  # fmt: skip
 
@@ -82,6 +87,13 @@ def test_each_spelling_is_named_and_its_twin_is_not(code: str, trick: str, twin:
 def test_an_import_by_a_call_is_an_import() -> None:
     reading = read_code(b"import importlib\nimportlib.import_module('core.other._private')\n", PATH, PACKAGE)
     assert reading.imports == [("core.other._private", 2)]
+
+
+def test_long_texts_are_read_in_linear_time() -> None:
+    text = f"X = {('ab' * 999 + '!') * 500!r}\n"
+    started = time.process_time()
+    assert codes(text) == {OPAQUE}
+    assert time.process_time() - started < 2
 
 
 def test_what_does_not_parse_shows_nothing() -> None:
