@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -127,7 +128,11 @@ def plant(database_url: str, tmp_path: Path, upstream: Upstream, monkeypatch: py
     assert service.local is None, "this process does no work itself"
     with redis.Redis.from_url(url) as broker:
         broker.flushdb()
-        yield Plant(dict(os.environ), broker, TestClient(web_app(service), base_url="http://127.0.0.1"), upstream)
+        # A machine of their own for the workers: a race that somebody runs here must not hold up their probes.
+        with tempfile.TemporaryDirectory(prefix="gatekeeper-test-") as scratch:
+            Path(scratch).chmod(0o711)
+            environment = {**os.environ, "TMPDIR": scratch}
+            yield Plant(environment, broker, TestClient(web_app(service), base_url="http://127.0.0.1"), upstream)
         broker.flushdb()
     service.close()
 
