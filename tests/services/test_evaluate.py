@@ -9,9 +9,10 @@ import pytest
 
 from gatekeeper import bootstrap
 from gatekeeper.config import Settings
+from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import Check, Outcome, PolicyResult, RaceRequirement, Severity
-from gatekeeper.domain.race import TreeSource
+from gatekeeper.domain.race import ProbeRequest, TreeSource
 from gatekeeper.domain.repository import Fault, RepositoryConfiguration
 from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.domain.verdict import Verdict
@@ -104,3 +105,38 @@ def test_what_was_given_up_is_said_once_and_makes_the_check_an_error(service: bo
     (finding,) = own[0].findings
     assert (finding.code, finding.message) == ("RUN_INFRASTRUCTURE", "the race could not be run")
     assert "no such model" in finding.found
+
+
+@pytest.mark.parametrize("kind", [JobKind.RACE, JobKind.PROBE])
+def test_a_worker_that_refuses_its_order_ends_in_a_verdict_that_says_so(
+    service: bootstrap.Service, kind: JobKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = snapshot().model_copy(update={"configuration": RULES.digest()})
+    put(service, of)
+    request = RACE.request if kind is JobKind.RACE else ProbeRequest(source=SOURCE)
+
+    def refuse(*_arguments: object) -> None:
+        raise Rejected("the worker refuses the order", code="RUN_REFUSED", found="RACE_MODEL: no such model")
+
+    monkeypatch.setattr(service.runner, "race" if kind is JobKind.RACE else "probe", refuse)
+    with service.ctx.store.begin() as uow:
+        uow.put_document(kind.value + "_request", request)
+        job_id = uow.enqueue(kind, request.digest(), payload={"alpha": 0.01})
+    assert service.run_job(job_id) is None
+    with service.ctx.store.read() as uow:
+        row = uow.job(job_id)
+        woken = [uow.job(each) for each in uow.due_jobs(10, [JobKind.EVALUATE])]
+    assert row is not None and (row.state, row.attempt) == (JobState.FAILED, 1)
+    assert [each.key for each in woken if each is not None] == [of.digest()]
+
+
+def test_an_evaluation_that_fails_for_good_makes_the_verdict_an_error(service: bootstrap.Service) -> None:
+    of = snapshot().model_copy(update={"configuration": RULES.digest()})
+    put(service, of)
+    with service.ctx.store.begin() as uow:
+        job_id = uow.enqueue(JobKind.EVALUATE, of.digest())
+    service.run_job(job_id)  # the mirror holds none of the trees that this snapshot names
+    with service.ctx.store.read() as uow:
+        row, latest = uow.job(job_id), uow.latest_verdict(of.digest())
+    assert row is not None and latest is not None
+    assert latest[1].outcome is Outcome.ERROR
