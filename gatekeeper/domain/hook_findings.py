@@ -11,10 +11,10 @@ from gatekeeper.domain.entry_faults import described
 from gatekeeper.domain.guard_function import guard_faults
 from gatekeeper.domain.guard_names import Guard
 from gatekeeper.domain.guard_switch import speaks_of
-from gatekeeper.domain.guards import guard_of, judge_hook
+from gatekeeper.domain.guards import HookFault, guard_of, judge_hook
 from gatekeeper.domain.hook_imports import missing_imports
 from gatekeeper.domain.hook_size import added_lines
-from gatekeeper.domain.import_graph import package_of
+from gatekeeper.domain.import_graph import importers, package_of
 from gatekeeper.domain.owners import Owners
 from gatekeeper.domain.policy import Effect, Finding, PolicyInput
 from gatekeeper.domain.snapshot import ChangedFile, ChangeKind
@@ -35,6 +35,7 @@ def hook_findings(
         yield from review.budget(hooks, track.model.hook_budget)
         for change in hooks:
             yield from review.once(change)
+    yield from review.cut_off()
 
 
 class _Review:
@@ -114,11 +115,27 @@ class _Review:
             if (fault.code, fault.found) not in known:  # else the stock file was like this before
                 yield fault
         for absent in missing_imports(new, change.path, self._package, self._after):
-            yield Finding(code="ISO_HOOK_IMPORT", message=absent.message, expected=absent.expected, found=absent.found,
-                          path=change.path, line=absent.line, waivable_by=owners)  # fmt: skip
+            yield self._no_import(change.path, absent)
         for bare in judge_hook(old, new, change.path, self._guard, self._package, self._words.speak_of):
             yield Finding(code="ISO_HOOK_UNGUARDED", message=bare.message, expected=bare.expected, found=bare.found,
                           path=change.path, line=bare.line, waivable_by=owners)  # fmt: skip
+
+    def cut_off(self) -> Iterator[Finding]:
+        """Yield the imports of files that the change leaves alone, which find nothing any more because of it."""
+        touched = {change.path for each in comparisons(self._subject.snapshot) for change in each.changes}
+        base = self._subject.base
+        for path in importers(self._after, self._directory):
+            if path in touched or self._zones.zone(path) is Zone.TESTS:
+                continue
+            text = self._after.read(path)
+            before = set(missing_imports(text, path, self._package, base))
+            for absent in missing_imports(text, path, self._package, self._after):
+                if absent not in before:
+                    yield self._no_import(path, absent)
+
+    def _no_import(self, path: str, absent: HookFault) -> Finding:
+        return Finding(code="ISO_HOOK_IMPORT", message=absent.message, expected=absent.expected, found=absent.found,
+                       path=path, line=absent.line, waivable_by=self._owners.of(path))  # fmt: skip
 
     def _old(self, change: ChangedFile) -> bytes:
         return self._subject.base.read_blob(change.old_blob or "")

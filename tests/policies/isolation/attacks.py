@@ -170,6 +170,16 @@ def _(git: GitBuilder, base: str, trick: bool) -> Built:
     return base, git.commit({"kernels/cand/fast_track.toml": manifest, **files}, parent=base)
 
 
+@row("hook-cut off from what it imports", "ISO_HOOK_IMPORT", "kernels/hook.py")
+def _(git: GitBuilder, base: str, trick: bool) -> Built:
+    """The hook file stays as it is; what it imports goes."""
+    before = git.commit({**hooked(*CALL_IN), "kernels/cand/fast.py": ""}, parent=base)
+    manifest = MANIFEST.replace("kernels.cand.gate:enabled", "kernels.cand.asked:enabled")
+    moved: Change = {"kernels/cand/gate.py": None, "kernels/cand/fast_track.toml": manifest,
+                     "kernels/cand/asked.py": "def enabled(config):\n    return config\n"}  # fmt: skip
+    return before, git.commit(moved if trick else {**INSIDE, "kernels/cand/fast.py": None}, parent=before)
+
+
 # -- histories --------------------------------------------------------------------------------------------------------
 @row("merge-hook on both sides", "ISO_HOOK_UNGUARDED", "kernels/hook.py")
 def _(git: GitBuilder, base: str, trick: bool) -> Built:
