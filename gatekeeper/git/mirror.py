@@ -182,7 +182,7 @@ class Mirrors:
             ConfigurationError: ``CI_URL``, see :func:`gatekeeper.git.urls.remote`.
         """
         remote(base_url)
-        self._directory = directory
+        self._directory = directory.absolute()
         self._base_url = base_url
         self._token = token
         self._lock = threading.Lock()

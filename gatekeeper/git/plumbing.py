@@ -170,7 +170,9 @@ def environment(
         made[f"GIT_CONFIG_KEY_{number}"] = key
         made[f"GIT_CONFIG_VALUE_{number}"] = value
     if git_dir is not None:
-        made["GIT_DIR"] = str(git_dir)
+        made["GIT_DIR"] = str(
+            git_dir.absolute()
+        )  # git is run in the repository, from where a relative path leads astray
     if network:
         made |= {name: os.environ[name] for name in _NETWORK_VARIABLES if name in os.environ}
     return made

@@ -47,6 +47,22 @@ def test_a_pull_request_is_fetched_by_full_ids_and_pinned(world: World) -> None:
     assert not (mirror.git_dir / "FETCH_HEAD").exists()
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["mirror", "mirrors"])
+def test_a_directory_below_the_present_one_serves_as_well(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """The default of ``GATEKEEPER_DATA_DIR`` is relative."""
+    head = world.upstream.commit({"kernels/cand/k.py": "2\n"}, parent=world.main, pull=3)
+    monkeypatch.chdir(tmp_path)
+    base, repository = f"file://{tmp_path / 'remote'}", RepositoryRef(id=7, full_name="up/repo")
+    near = Path("var/mirrors")
+    mirror = Mirrors(near, base).open(repository) if whole else Mirror(near / "7.git", repository, base)
+    assert mirror.fetch_pull(3, "main").head_sha == head
+    assert mirror.tree(mirror.commit_tree(head)).read("kernels/cand/k.py") == b"2\n"
+    assert {path.name for path in near.iterdir() if path.is_dir()} == {"7.git"}
+    mirror.close()
+
+
 def test_pinned_commits_stay_after_a_forced_push(world: World) -> None:
     old = world.upstream.commit({"kernels/cand/k.py": "2\n"}, parent=world.main, pull=3)
     mirror = world.mirror()
