@@ -1,8 +1,9 @@
 """Compile the candidate's kernels ahead of time, without a device, and link them into one library.
 
-    CUTE_DSL_ARCH=sm_90a python -m kernels_under_test.kimi_k3.cuda.cute.build OUT [rows ...] [kernels ...] [--chosen]
+    CUTE_DSL_ARCH=sm_90a python -m kernels_under_test.kimi_k3.cuda.cute.build OUT [rows ...] [kernels ...] [--chosen] [--mutants]
 
-OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin. With --chosen only the variants in use are built.
+OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin. With --chosen only the variants in use are built;
+--mutants adds those with a planted fault.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, PRODUCTS, chosen, name, tactics
+from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, MUTANTS, PRODUCTS, chosen, name, tactics
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
     BLOCKS,
@@ -111,7 +112,7 @@ def signature(kernel: str, m: int) -> list[tuple[str, tuple[int, ...]]]:
     }[kernel]  # fmt: skip
 
 
-def compile_variant(kernel: str, rows: int, index: int, out: Path) -> dict[str, Any]:
+def compile_variant(kernel: str, rows: int, index: int | str, out: Path) -> dict[str, Any]:
     """Compile one variant to an object file; returns its facts."""
     import cutlass
     import cutlass.cute as cute
@@ -124,9 +125,10 @@ def compile_variant(kernel: str, rows: int, index: int, out: Path) -> dict[str, 
         align = 4 if dtype == "Int32" and len(shape) == 1 else 16
         return make_fake_tensor(getattr(cutlass, dtype), shape, tuple(strides), assumed_align=align)
 
-    tactic = tactics(kernel, rows)[index]
+    tactic = tactics(kernel, rows)[index] if isinstance(index, int) else MUTANTS[index][2]
     symbol = name(kernel, rows, index)
-    dump = out / "dump"
+    # The DSL cuts the names of its dumps short: two variants built at once would read each other's from one folder.
+    dump = out / "dump" / symbol
     dump.mkdir(parents=True, exist_ok=True)
     compiled = cute.compile(
         kernel_object(kernel, rows, tactic),
@@ -169,7 +171,7 @@ def resources(cubin: bytes) -> dict[str, int]:
     return found
 
 
-def _job(job: tuple[str, int, int, str]) -> dict[str, Any]:
+def _job(job: tuple[str, int, int | str, str]) -> dict[str, Any]:
     kernel, rows, index, out = job
     try:
         return compile_variant(kernel, rows, index, Path(out))
@@ -178,7 +180,11 @@ def _job(job: tuple[str, int, int, str]) -> dict[str, Any]:
 
 
 def build(
-    out: Path, rows: Iterable[int] = ROWS, kernels: Iterable[str] | None = None, chosen_only: bool = False
+    out: Path,
+    rows: Iterable[int] = ROWS,
+    kernels: Iterable[str] | None = None,
+    chosen_only: bool = False,
+    mutants: bool = False,
 ) -> list[dict[str, Any]]:
     """Compile all variants and link the library.
 
@@ -186,13 +192,15 @@ def build(
         RuntimeError: if a variant does not compile.
     """
     out.mkdir(parents=True, exist_ok=True)
-    jobs = [
+    jobs: list[tuple[str, int, int | str, str]] = [
         (kernel, m, index, str(out))
         for m in rows
         for kernel in candidate(m)
         if kernels is None or kernel in kernels
         for index in ((chosen(kernel, m),) if chosen_only else range(len(tactics(kernel, m))))
     ]
+    if mutants:
+        jobs += [(kernel, m, fault, str(out)) for fault, (kernel, m, _) in MUTANTS.items()]
     workers = int(os.environ.get("BUILD_WORKERS", "2"))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         facts = list(pool.map(_job, jobs, chunksize=4))
@@ -230,6 +238,6 @@ def link(out: Path) -> None:
 
 if __name__ == "__main__":
     wanted = [int(a) for a in sys.argv[2:] if a.isdigit()] or list(ROWS)
-    named = [a for a in sys.argv[2:] if not a.isdigit() and a != "--chosen"] or None
-    done = build(Path(sys.argv[1]), wanted, named, "--chosen" in sys.argv)
+    named = [a for a in sys.argv[2:] if not a.isdigit() and not a.startswith("--")] or None
+    done = build(Path(sys.argv[1]), wanted, named, "--chosen" in sys.argv, "--mutants" in sys.argv)
     sys.stdout.write("".join(f"{f['symbol']} {f.get('registers')} registers, frame {f.get('frame')}\n" for f in done))

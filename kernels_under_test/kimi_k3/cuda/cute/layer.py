@@ -30,7 +30,7 @@ class Candidate:
     """One layer of one rank. The columns of logits and latents that other ranks compute are inputs: ``fill_front`` sets them."""
 
     def __init__(
-        self, library: Any, weights: Weights, inputs: dict[str, Tensor], choice: Mapping[str, int] | None = None
+        self, library: Any, weights: Weights, inputs: dict[str, Tensor], choice: Mapping[str, int | str] | None = None
     ) -> None:
         w, c, t = weights.dense, weights.candidate, inputs
         self.library, self.choice = library, dict(choice or {})

@@ -21,6 +21,9 @@ from cutlass.memory import SmemAllocator
 from kernels_under_test.kimi_k3.cuda.cute import ptx
 from kernels_under_test.kimi_k3.cuda.cute.epilogue import Epilogue
 
+FAULTS = ("", "unfenced")
+"""What a mutant leaves out: the consumers' proxy fence."""
+
 
 class Ring:
     """M is a multiple of 8, N of TR, K of KC CL. ``ahead`` further stages of weights go into L2 before the wait."""
@@ -39,11 +42,14 @@ class Ring:
         ahead: int = 0,
         epilogue: str = "store",
         pdl: bool = True,
+        fault: str = "",
     ) -> None:
+        if fault not in FAULTS:
+            raise ValueError(f"expected a fault out of {FAULTS}, found {fault!r}")
         if m % 8 or n % tr or tr % 16 or k % (kc * cl) or (kc // 16) % wk or kc % 64:
             raise ValueError(f"no such tiling: M {m}, N {n}, K {k}, rows {tr}, columns {kc}, cluster {cl}, warps {wk}")
         self.m, self.n, self.k, self.tr, self.kc, self.s, self.cl, self.wk, self.pdl = m, n, k, tr, kc, s, cl, wk, pdl
-        self.steps, self.ahead = k // cl // kc, ahead
+        self.steps, self.ahead, self.fault = k // cl // kc, ahead, fault
         self.options = {"cluster": (cl, 1, 1)} if cl > 1 else {}
         self.epilogue = Epilogue(epilogue)
 
@@ -177,7 +183,8 @@ class Ring:
                             d = ptx.mma(A[q][i], B[q][j], tuple(acc[z + e] for e in range(4)))
                             for e in cutlass.range_constexpr(4):
                                 acc[z + e] = d[e]
-                ptx.release_to_copies()
+                if cutlass.const_expr(self.fault != "unfenced"):
+                    ptx.release_to_copies()
                 cute.arch.sync_warp()
                 if lane == 0:
                     ptx.arrive(eb + 8 * slot)

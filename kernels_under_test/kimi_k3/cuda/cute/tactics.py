@@ -167,6 +167,12 @@ def chosen(kernel: str, rows: int) -> int:
     return CHOSEN.get(rows, {}).get(kernel, 0)
 
 
-def name(kernel: str, rows: int, index: int) -> str:
-    """The exported symbol of a variant."""
+MUTANTS: dict[str, tuple[str, int, Tactic]] = {
+    "unfenced": ("in_proj", 8, {**_ring(48, 256, 7), "fault": "unfenced"}),
+}
+"""Variants with a planted fault (kernel, rows, arguments), for the checks to catch on a device."""
+
+
+def name(kernel: str, rows: int, index: int | str) -> str:
+    """The exported symbol of a variant or, by its name, of a mutant."""
     return f"k3_{kernel}_{rows}_{index}"

@@ -6,6 +6,7 @@ from kernels_under_test.kimi_k3.cuda.cute.tactics import (
     BESIDE,
     CHOSEN,
     EXPERT_SHAPES,
+    MUTANTS,
     PRODUCTS,
     SHARED_MEMORY,
     chosen,
@@ -55,6 +56,13 @@ def test_the_chosen_variants_exist() -> None:
             assert kernel in candidate(rows) and 0 < index < len(tactics(kernel, rows))
             assert chosen(kernel, rows) == index
     assert chosen("in_proj", 64) == 0
+
+
+def test_a_mutant_is_no_variant_that_could_be_chosen() -> None:
+    for fault, (kernel, rows, tactic) in MUTANTS.items():
+        assert tactic["fault"] == fault and kernel in candidate(rows)
+        assert all("fault" not in t for m in ROWS for k in candidate(m) for t in tactics(k, m))
+        assert name(kernel, rows, fault) == f"k3_{kernel}_{rows}_{fault}"
 
 
 def test_names_are_distinct_and_unknown_kernels_are_refused() -> None:
