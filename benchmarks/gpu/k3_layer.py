@@ -157,7 +157,7 @@ def race_rows(rows: int, sets: list[Any], library: Any, blocks: int, tuned: bool
     record["floor_us"] = floor_us(rows, experts, bandwidth)
     record["floor_share"] = record["floor_us"] / record["candidate_us"]["median"]
     record["stock_floor_us"] = floor_us(rows, experts, bandwidth, sharded=False)
-    record["bytes"] = {b.name: b.at(rows) for b in kernel_bytes(rows, experts, sharded=True)}
+    record["bytes"] = {b.name: b.at(rows) for b in kernel_bytes(experts, sharded=True)}
     record["variants"] = {k: cand[0].choice.get(k, chosen(k, rows)) for k in candidate(rows)}
     return record
 

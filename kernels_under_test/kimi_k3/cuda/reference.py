@@ -90,7 +90,7 @@ def after_routing(weights: Weights, t: dict[str, Tensor], r: dict[str, Tensor], 
     score = torch.sigmoid(r["logits"].gather(1, ids.long()))
     share = bf(score / (score.sum(1, keepdim=True) + 1e-20))
     latent = torch.zeros(rows, LATENT, dtype=torch.float64, device=ids.device)
-    for expert in ids.unique().tolist():
+    for expert in sorted(set(ids.flatten().tolist())):
         where = (ids == expert).nonzero()
         z = r["z"][where[:, 0]]
         w13 = mxfp4.values(weights.codes["in_codes"][expert], weights.codes["in_scales"][expert])

@@ -66,11 +66,10 @@ class Bytes:
         return self.weights + rows * self.per_row
 
 
-def kernel_bytes(rows: int, experts: float, *, sharded: bool) -> tuple[Bytes, ...]:
+def kernel_bytes(experts: float, *, sharded: bool) -> tuple[Bytes, ...]:
     """Needed bytes per kernel group, each byte once.
 
     Args:
-        rows: requests of the step.
         experts: distinct experts that the step really chose (measured, or ``expected_experts``).
         sharded: True for the candidate (router and latent-down cut over the ranks), False for stock, which reads both in full.
     """
@@ -96,4 +95,4 @@ def kernel_bytes(rows: int, experts: float, *, sharded: bool) -> tuple[Bytes, ..
 
 def floor_us(rows: int, experts: float, bandwidth: float, *, sharded: bool = True) -> float:
     """Microseconds that the needed bytes take at ``bandwidth`` bytes per second."""
-    return sum(b.at(rows) for b in kernel_bytes(rows, experts, sharded=sharded)) / bandwidth * 1e6
+    return sum(b.at(rows) for b in kernel_bytes(experts, sharded=sharded)) / bandwidth * 1e6

@@ -52,7 +52,8 @@ def draw_weights(seed: int, device: str, keep_codes: bool) -> Weights:
         return torch.randn(*shape, device=device, generator=gen)
 
     def linear(n: int, k: int) -> Tensor:
-        return (normal(n, k) * k**-0.5).to(BF16)
+        weight: Tensor = normal(n, k) * k**-0.5
+        return weight.to(BF16)
 
     w = {
         "in_proj": linear(PROJECTION, HIDDEN),

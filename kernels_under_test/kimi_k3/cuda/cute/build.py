@@ -2,8 +2,8 @@
 
     CUTE_DSL_ARCH=sm_90a python -m kernels_under_test.kimi_k3.cuda.cute.build OUT [rows ...] [kernels ...] [--chosen] [--mutants]
 
-OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin. With --chosen only the variants in use are built;
---mutants adds those with a planted fault.
+OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin. With --chosen only the variants in use are
+built; --mutants adds those with a planted fault.
 """
 
 from __future__ import annotations

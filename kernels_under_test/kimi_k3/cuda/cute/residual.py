@@ -29,8 +29,8 @@ class Residual:
     Blocks and weights are constant while a layer runs and are read before the wait; so is the prefix, which only the previous
     residual kernel writes, at least three launches ago.
 
-    The square of the mix is put together from the products of the sources, so that one exchange of the cluster is enough: the 7 x 8 / 2
-    products of the blocks and their scores are known before the wait, and 9 sums with the prefix come after it.
+    The square of the mix is put together from the products of the sources, so that one exchange of the cluster is enough: the
+    7 x 8 / 2 products of the blocks and their scores are known before the wait, and 9 sums with the prefix come after it.
     """
 
     def __init__(self, m: int, *, parts: bool, pdl: bool = True) -> None:
@@ -80,7 +80,7 @@ class Residual:
         words = [ptx.load16(bb + s * 2 * HIDDEN, "plain") for s in range(BLOCKS)]
         gm, qr = ptx.load16(ptx.addr(gamma.iterator) + off), ptx.load16(ptx.addr(query.iterator) + off)
         wt = ptx.load16(ptx.addr(weight.iterator) + off)
-        mixer = [a * b for a, b in zip(ptx.floats(gm), ptx.floats(qr))]
+        mixer = [a * b for a, b in zip(ptx.floats(gm), ptx.floats(qr), strict=True)]
         src = [ptx.floats(w) for w in words]
         mine[warp, lane] = ptx.scatter_sum([self.product(w, src, mixer) for w in self.early], lane)
         ptx.begin(self.pdl)
@@ -90,9 +90,9 @@ class Residual:
             more = [ptx.load16(pb + Int64(r * M) * (2 * HIDDEN), "plain") for r in range(PARTS - 1)]
             for r in cutlass.range_constexpr(PARTS - 1):
                 other = ptx.floats(more[r])
-                dv = [a + b for a, b in zip(dv, other)]
+                dv = [a + b for a, b in zip(dv, other, strict=True)]
             dv = [ptx.rounded(v) for v in dv]
-        new = [a + b for a, b in zip(ptx.floats(old), dv)]
+        new = [a + b for a, b in zip(ptx.floats(old), dv, strict=True)]
         packed = [ptx.pack(new[2 * i], new[2 * i + 1]) for i in range(4)]
         ptx.store16(ptx.addr(prefix.iterator) + at, packed[0], packed[1], packed[2], packed[3])
         every = [*src, ptx.floats(packed)]

@@ -109,7 +109,7 @@ class Skinny:
                         acc[m] = ptx.fma(hi, ptx.high(xr[m][v][j]), ptx.fma(lo, ptx.low(xr[m][v][j]), acc[m]))
             ptx.release_to_copies()
             cute.arch.sync_warp()
-            if lane == 0:
+            if lane == 0:  # noqa: SIM102 (run-time conditions of the DSL nest)
                 if i + S < count:
                     ptx.expect(mb + 8 * st, piece_bytes)
                     ptx.bulk_copy(my + st * piece_bytes, src + Int64((i + S) * Q) * (2 * K), piece_bytes, mb + 8 * st)

@@ -13,7 +13,7 @@ def test_one_expert_and_one_projection_have_the_known_bytes() -> None:
 
 @pytest.mark.parametrize(("rows", "megabytes"), [(2, 234.4), (8, 442.6), (64, 1653.6)])
 def test_layer_bytes_agree_with_a_count_by_hand(rows: int, megabytes: float) -> None:
-    total = sum(b.at(rows) for b in sizes.kernel_bytes(rows, sizes.expected_experts(rows), sharded=True))
+    total = sum(b.at(rows) for b in sizes.kernel_bytes(sizes.expected_experts(rows), sharded=True))
     assert total / 1e6 == pytest.approx(megabytes, rel=0.02)
 
 
