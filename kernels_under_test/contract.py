@@ -9,9 +9,10 @@ One *step* is one decode step of the problem's layers. The arm's stub does, for 
    outside the layers), and put x(t) into ``x``;
 2. call ``step()``, which reads ``x`` and the weights, advances the ``STATE`` tensors in place and overwrites every ``OUTPUT``;
 3. copy every ``OUTPUT`` tensor into row t of its history tensor ``history.<name>``;
-4. form x(t+1) = bf16(noise[t+1] + table[h(out(t))]) with :func:`feedback_rows`.
+4. form x(t+1) = bf16(noise[t+1] + feedback(out(t))) with :func:`feedback`.
 
-So nothing of step t+1 is known before step t is complete, and the oracle can follow the arm from its own history.
+So nothing of step t+1 is known before step t is complete, and the oracle can follow the arm from its own history. An output has
+bits that no comparison can hold against it (the last ones of a bf16); :func:`feedback` is made so that they are no rudder.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 TABLE_ROWS = 4096
 """Rows of the feedback table; a power of two, so that a hash becomes a row number by its lowest bits."""
+FEEDBACK_SHIFTS = (4, 16, 28, 40, 52)
+"""Where the hash's five row numbers of 12 bits begin; the four lowest bits of a product are little mixed."""
+FEEDBACK_SCALE = len(FEEDBACK_SHIFTS) ** -0.5
 
 X = "x"
 OUT = "out"
@@ -183,18 +187,30 @@ class Oracle(Protocol):
         ...
 
 
-def feedback_rows(out: Tensor, multipliers: Tensor) -> Tensor:
-    """Return the feedback table row of each output row: h(bytes of the row) modulo :data:`TABLE_ROWS`.
+def feedback(out: Tensor, multipliers: Tensor, table: Tensor) -> Tensor:
+    """Return what an output adds to the next step's input: five table rows, chosen by a hash of the output's bytes.
+
+    Whoever can choose the hash by turning last bits of an output knows all inputs of a run in advance, and can run its steps side
+    by side. One row of 4,096 is hit by turning one or two bits; five are 60 bits. The hash runs along the output (each prefix
+    sum is mixed before it is added up), since from a sum of terms that do not depend on each other 60 bits are soon put together.
 
     Args:
         out: [rows, hidden] bfloat16, contiguous; its bytes are read as int16.
         multipliers: [hidden] int64, odd, drawn anew for each run.
+        table: [4096, hidden] bfloat16; its columns' signs are drawn anew for each run, so that no product of it with a
+            weight can be prepared.
 
     Returns:
-        [rows] int64 in [0, TABLE_ROWS). Integer arithmetic modulo 2**64, so it is the same on every device.
+        [rows, hidden] float32 of unit size. Integers modulo 2**64 and sums in a fixed order: the same on every device.
     """
     import torch
 
     words = out.contiguous().view(torch.int16).to(torch.int64)
-    mixed = (words * multipliers).sum(dim=-1)
-    return (mixed >> 20) & (TABLE_ROWS - 1)
+    prefixes = (words * multipliers).cumsum(dim=-1)
+    mixed = ((prefixes ^ (prefixes >> 29)) * multipliers).sum(dim=-1)
+    shifts = torch.tensor(FEEDBACK_SHIFTS, device=out.device)
+    first, *others = table[(mixed.unsqueeze(-1) >> shifts) & (TABLE_ROWS - 1)].float().unbind(1)
+    for row in others:
+        first += row
+    added: Tensor = first * FEEDBACK_SCALE
+    return added

@@ -86,8 +86,7 @@ class Loaded:
             for output, history in self.histories:
                 history[t].copy_(output)
             if t + 1 < steps:
-                rows = contract.feedback_rows(out, multipliers)
-                x.copy_(noise[t + 1].float() + table[rows].float())
+                x.copy_(noise[t + 1].float() + contract.feedback(out, multipliers, table))
 
 
 def find(entry_point: str, root: str) -> Any:

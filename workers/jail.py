@@ -132,6 +132,7 @@ class Jail:
             "environment": environment,
             "parent": os.getpid(),
             "session": True,
+            "worst": True,
             "rlimits": {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files, "MEMLOCK": 0},
             "cpus": list(limits.cpus) if limits.cpus else None,
         }
@@ -143,6 +144,7 @@ class Jail:
                 "rlimits": inner_limits,
                 "uid": uid,
                 "no_new_privs": True,
+                "seccomp": True,
             }
             launcher = Bind(LAUNCHER, "/runner/launch.py")
             command = [self.python, "-I", "-S", launcher.target, json.dumps(inner)]
@@ -151,7 +153,7 @@ class Jail:
         rlimits = order["rlimits"]
         assert isinstance(rlimits, dict)
         rlimits.update(inner_limits if uid is not None else {"DATA": limits.memory})
-        return {**order, "uid": uid, "no_new_privs": True, "warden": not self.control_groups}
+        return {**order, "uid": uid, "no_new_privs": True, "seccomp": True, "warden": not self.control_groups}
 
 
 def bubblewrap(command: Sequence[str], binds: Sequence[Bind], limits: Limits, *, own_user: bool) -> list[str]:
@@ -212,7 +214,12 @@ if level == "jail":
     open("/tmp/canary", "w").close()
 if int([l for l in open("/proc/self/status") if l.startswith("CapEff")][0].split()[1], 16) and root == "no":
     wrong.append("capabilities")
-if "NoNewPrivs:\\t1" not in open("/proc/self/status").read(): wrong.append("new privileges")
+status = open("/proc/self/status").read()
+if "NoNewPrivs:\\t1" not in status: wrong.append("new privileges")
+if "Seccomp:\\t2" not in status: wrong.append("no system call filter")
+for name, call in (("affinity", lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),):
+    try: call(); wrong.append(name)
+    except PermissionError: pass
 print("; ".join(wrong)); sys.exit(1 if wrong else 0)
 """
 """What the canary may not reach. It runs in the jail before the jail is used; one success of it refuses the jail."""

@@ -24,6 +24,12 @@ class Ending(StrEnum):
     """By us: it was told to, or it used up its time."""
 
 
+def printable(text: str) -> str:
+    """Return text without control characters (zero bytes, escape sequences); line ends and tabs stay. No text store has to
+    bear what an attacker prints."""
+    return "".join(c for c in text if c.isprintable() or c in "\n\t")
+
+
 @dataclass(frozen=True)
 class Ended:
     """The end of a process tree. ``status`` is the exit status or the signal's number (0 for ``KILLED``)."""
@@ -119,7 +125,7 @@ class JailedProcess:
         if self._buffer is None:
             return self._ended.log if self._ended else ""
         size = os.fstat(self._buffer).st_size
-        return os.pread(self._buffer, limit, max(0, size - limit)).decode("utf-8", "replace")
+        return printable(os.pread(self._buffer, limit, max(0, size - limit)).decode("utf-8", "replace"))
 
     def finish(self, timeout: float) -> Ended:
         """Wait up to ``timeout`` seconds for the main process, then kill whatever is left of the tree."""

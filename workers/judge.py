@@ -103,13 +103,19 @@ class Judge:
         except ValueError as error:
             return [self._fault(shot, "COR_ROUTING", EXPERT_IDS, "ids in range, each once in a row", str(error)[:200])]
         steps = shot.data.steps
-        for name, wanted in trace.outputs.items():
-            self._take(check, regime, name, shot, shot.histories[name], wanted, steps)
+        taken = {name: (shot.histories[name], wanted) for name, wanted in trace.outputs.items()}
         masks = self._model.problem.untouched(self._shape, shot.data.initial, steps)
         for name, wanted in trace.states.items():
             touched = (~masks[name]).reshape(-1, wanted.shape[-1]).any(dim=1)
-            found = shot.states[name].reshape(-1, wanted.shape[-1])[touched]
-            self._take(check, regime, name, shot, found, wanted.reshape(-1, wanted.shape[-1])[touched], steps)
+            rows = (t.reshape(-1, wanted.shape[-1])[touched] for t in (shot.states[name], wanted))
+            taken[name] = (next(rows), next(rows))
+        blank = [name for name, (_, wanted) in taken.items() if not bool(torch.isfinite(wanted).all())]
+        if blank:
+            # What cannot be compared is not passed, and no candidate may lead the oracle where it sees nothing.
+            found = f"NaN or infinity in {', '.join(blank)}"
+            return [self._fault(shot, "COR_NO_REFERENCE", blank[0], "an oracle with finite values", found)]
+        for name, (found_rows, wanted) in taken.items():
+            self._take(check, regime, name, shot, found_rows, wanted, steps)
         pair = self._shortfalls.setdefault((check, regime), {arm: [] for arm in Arm})
         pair[shot.arm].append(trace.shortfall.reshape(-1))
         if prove:
@@ -119,7 +125,7 @@ class Judge:
     def _take(
         self, check: str, regime: str, name: str, shot: Snapshot, found: Tensor, wanted: Tensor, steps: int
     ) -> None:
-        if wanted.numel() and bool(torch.isfinite(wanted).all()):
+        if wanted.numel():
             kind = self._kind(name)
             pair = self._errors.setdefault((check, regime, name), {arm: Errors(kind) for arm in Arm})
             pair[shot.arm].add(found, wanted, steps, self._shape.requests)

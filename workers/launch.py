@@ -7,10 +7,12 @@ nothing of ours but this file may be visible. Its one argument is a JSON object 
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
 import signal
+import struct
 import sys
 from types import FrameType
 from typing import Any
@@ -20,6 +22,28 @@ PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 LAST_CAPABILITY = 63
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+FORBIDDEN = {
+    "x86_64": (
+        0xC000003E,
+        (56, 435),
+        # unshare, setns, sched_set{affinity,scheduler,param,attr}, ioprio_set, userfaultfd, io_uring_*, keys, ptrace,
+        # process_vm_*, perf_event_open, bpf, mounts, personality, pidfd_getfd, kcmp
+        (272, 308, 203, 144, 142, 314, 251, 323, 425, 426, 427, 248, 249, 250, 101, 310, 311, 298, 321,
+         165, 166, 155, 428, 429, 430, 431, 432, 433, 442, 135, 438, 312),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        (220, 435),
+        (97, 268, 122, 119, 118, 274, 30, 282, 425, 426, 427, 217, 218, 219, 117, 270, 271, 241, 280,
+         40, 39, 41, 428, 429, 430, 431, 432, 433, 442, 92, 438, 272),
+    ),
+}  # fmt: skip
+"""By machine: the kernel's number of it, (clone, clone3), and system calls that are refused: ways to another core or priority,
+to namespaces whose end the kernel works off later, to keyrings that outlive a process, to faults and workers that no freezer
+holds, and to other processes. ``arch/*/entry/syscalls`` and ``asm-generic/unistd.h`` of Linux 6.1 have the numbers."""
+NEW_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID and _NEWNET."""
 
 
 def main(order: dict[str, Any]) -> None:
@@ -27,7 +51,9 @@ def main(order: dict[str, Any]) -> None:
 
     Keys, all optional but ``argv`` and ``environment``: ``parent`` (pid that must still be the parent), ``cgroups`` (files
     named ``cgroup.procs`` to write this pid into), ``rlimits`` (name without prefix -> value), ``cpus`` (list), ``uid`` (become
-    this user and group), ``no_new_privs`` (bool), ``warden`` (bool: stay behind as the reaper of all descendants).
+    this user and group), ``no_new_privs`` (bool), ``seccomp`` (bool: refuse the system calls of ``FORBIDDEN``; it needs
+    ``no_new_privs``), ``worst`` (bool: the first to die where memory is short), ``warden`` (bool: stay behind as the reaper of
+    all descendants).
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if order.get("session"):
@@ -39,12 +65,20 @@ def main(order: dict[str, Any]) -> None:
         os.sched_setaffinity(0, order["cpus"])
     if order.get("warden"):
         guard(libc)
+    if order.get("worst"):
+        with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
+            score.write("1000")
     for name, value in order.get("rlimits", {}).items():
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
     if order.get("uid") is not None:
         become(libc, order["uid"])
     if order.get("no_new_privs"):
         demand(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if order.get("seccomp"):
+        program = syscall_filter(os.uname().machine)
+        buffer = ctypes.create_string_buffer(program, len(program))
+        pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+        demand(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.c_char_p(pointer), 0, 0), "seccomp")
     # Set last: the kernel forgets it when credentials change.
     demand(libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "pdeathsig")
     if order.get("parent") and not order.get("warden") and os.getppid() != order["parent"]:
@@ -59,6 +93,29 @@ def become(libc: ctypes.CDLL, uid: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+
+
+def syscall_filter(machine: str) -> bytes:
+    """Return the classic BPF program, eight bytes an instruction, that refuses ``FORBIDDEN`` and lets all else through.
+
+    Raises:
+        OSError: for a machine whose numbers are not known here.
+    """
+    if machine not in FORBIDDEN:
+        raise OSError(errno.ENOSYS, f"no system call filter for {machine}; known are {sorted(FORBIDDEN)}")
+    architecture, (clone, clone3), numbers = FORBIDDEN[machine]
+    load, equal, above, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, refuse, absent = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+    rules: list[tuple[int, int, int, int]] = [(load, 0, 0, 4), (equal, 1, 0, architecture), (answer, 0, 0, refuse)]
+    # The second call table of x86-64 (x32) starts at this number.
+    rules += [(load, 0, 0, 0), (above, 0, 1, 0x40000000), (answer, 0, 0, refuse)]
+    # clone3 hides its flags in memory; told that there is none, the C library takes clone.
+    rules += [(equal, 0, 1, clone3), (answer, 0, 0, absent)]
+    for number in numbers:
+        rules += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
+    rules += [(equal, 0, 3, clone), (load, 0, 0, 16), (any_bit, 0, 1, NEW_NAMESPACES), (answer, 0, 0, refuse)]
+    rules += [(answer, 0, 0, allow)]
+    return b"".join(struct.pack("=HBBI", code, true, false, value) for code, true, false, value in rules)
 
 
 def guard(libc: ctypes.CDLL) -> None:

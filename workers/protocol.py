@@ -61,9 +61,12 @@ class ArmChannel:
         text = self._expect(Kind.LOADED, timeout).decode("utf-8", "replace")
         return tuple("".join(c for c in line if c.isprintable()) for line in text.split("\n") if line)[:256]
 
-    def done(self, number: int, steps: int, timeout: float) -> None:
-        """Wait until a run is done. The echo binds the answer to the order, no more."""
-        payload = self._expect(Kind.DONE, timeout)
+    def done(self, number: int, steps: int, timeout: float, *, awake: bool = False) -> None:
+        """Wait until a run is done. The echo binds the answer to the order, no more.
+
+        ``awake``: look again and again instead of sleeping, which takes a core but sees the answer within microseconds.
+        """
+        payload = self._expect(Kind.DONE, timeout, awake=awake)
         if payload != wire.RUN.pack(number, steps):
             raise ArmFailed("RUN_PROTOCOL", f"the end of run ({number}, {steps})", payload[:16].hex())
 
@@ -105,9 +108,9 @@ class ArmChannel:
             except OSError as error:
                 raise ArmFailed("RUN_NO_RESULT", "a running arm", f"closed protocol ({error.strerror})") from None
 
-    def _expect(self, kind: Kind, timeout: float) -> bytes:
+    def _expect(self, kind: Kind, timeout: float, *, awake: bool = False) -> bytes:
         deadline = time.monotonic() + timeout
-        found, length = wire.HEADER.unpack(self._read(wire.HEADER.size, deadline))
+        found, length = wire.HEADER.unpack(self._read(wire.HEADER.size, deadline, awake=awake))
         if found not in (kind, Kind.FAILED):
             raise ArmFailed("RUN_PROTOCOL", f"frame {kind.name}", f"kind {found}")
         if length > wire.LARGEST[Kind(found)]:
@@ -118,11 +121,11 @@ class ArmChannel:
             raise ArmFailed("RUN_RAISED", f"frame {kind.name}", text[:500])
         return payload
 
-    def _read(self, count: int, deadline: float) -> bytes:
+    def _read(self, count: int, deadline: float, *, awake: bool = False) -> bytes:
         data = bytearray()
         while len(data) < count:
             left = deadline - time.monotonic()
-            if left <= 0 or not self._poll.poll(left * 1000):
+            if left <= 0 or not (awake or self._poll.poll(left * 1000)):
                 raise ArmFailed("RUN_TIMEOUT", "an answer in time", "none")
             try:
                 part = self._socket.recv(count - len(data))

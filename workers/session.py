@@ -26,9 +26,11 @@ from workers.side import Side
 
 CHAIN_STEPS = 32
 """Steps of an untimed correctness chain; fewer where the context is shorter."""
-CHAIN_ROWS = 16
-"""Rows that the chains of a configuration bring together, at least: an end state of one row alone is too small a sample for a
-factor of 1.5. At least two chains."""
+CHAIN_SEQUENCES = 16
+"""Requests that the chains of a configuration bring together, at least, each over a run of its own: what an error figure varies
+with. Rows of one request (several query tokens) count as one. At least two chains."""
+SLOW_FACTOR = 2.0
+"""A candidate that was waited for this much longer than the baseline, and for half of the race's time, has used it up itself."""
 CHAIN_PLAN = Plan(0, False, Arm.BASELINE)
 Progress = Callable[[dict[str, Any]], None]
 _random = random.SystemRandom()
@@ -58,6 +60,7 @@ class Session:
         self._supports: list[SupportAnswer] = []
         self._faults: list[RaceFault] = []
         self._blocks_done = 0
+        self._waited = dict.fromkeys(Arm, 0.0)
 
     def _draw_guards(self) -> list[Configuration]:
         """Draw the guard configurations from the pool, secretly and anew for each race; an advertised one is no guard."""
@@ -123,7 +126,7 @@ class Session:
             block.load([shape_of(c) for c in self._all], steps)
             for number, record in enumerate(self._records):
                 record.stages = {arm: sides[arm].stages[number] for arm in Arm}
-                for _ in range(max(2, -(-CHAIN_ROWS // self._all[number].rows))):
+                for _ in range(max(2, -(-CHAIN_SEQUENCES // self._all[number].requests))):
                     data = block.draw(number, steps[number])
                     base, cand = (block.shot(arm, number, data) for arm in Arm)
                     pairs.append((number, Pair(base, cand)))
@@ -198,18 +201,33 @@ class Session:
 
     def _start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
         if time.monotonic() > self._deadline:
-            raise self._void("RACE_DEADLINE", "race", f"{self._request.target.longest_race_seconds} s", "not finished")
+            raise self._late()
         return self._course.start(plan, perturb=perturb)
+
+    def _late(self) -> Stop:
+        """The time is used up. Where most of it went into waiting for the candidate, that is the candidate's fault."""
+        most = self._request.target.longest_race_seconds
+        base, cand = self._waited[Arm.BASELINE], self._waited[Arm.CANDIDATE]
+        if cand < most / 2 or cand < SLOW_FACTOR * base:
+            return self._void("RACE_DEADLINE", "race", f"{most} s", "not finished")
+        fault = RaceFault(
+            code="RUN_TIMEOUT", effect=FaultEffect.WRONG, arm=Arm.CANDIDATE, where="race",
+            expected=f"less than {SLOW_FACTOR:g} times the baseline's {base:.1f} s and half of the race's {most} s",
+            found=f"the candidate was waited for for {cand:.1f} s",
+        )  # fmt: skip
+        return Stop(RaceStatus.STOPPED, RaceOutcome.WRONG, fault)
 
     def _in_block(self, plan: Plan, sides: dict[Arm, Side], work: Callable[[BlockRun], None]) -> None:
         block = BlockRun(self._course, plan, sides)
         try:
             with block:
                 work(block)
+            self._account(sides, plan)
         except ArmFault as fault:
             raise self._arm_stop(fault, control=plan.control) from fault
         except Interference as seen:
-            wrong = seen.code == "TIM_AFFINITY" and seen.arm is Arm.CANDIDATE and not plan.control
+            # Whatever a candidate does to spoil a race is its own fault: a void race costs its author nothing.
+            wrong = seen.arm is Arm.CANDIDATE and not plan.control
             status = RaceStatus.STOPPED if wrong else RaceStatus.ABANDONED
             effect = FaultEffect.WRONG if wrong else FaultEffect.VOID
             fault_seen = RaceFault(
@@ -226,6 +244,11 @@ class Session:
                     expected="no process beside the arm's own", found=f"{left} had to be killed",
                 )
             )  # fmt: skip
+
+    def _account(self, sides: dict[Arm, Side], plan: Plan) -> None:
+        if not plan.control:
+            for arm, side in sides.items():
+                self._waited[arm] += side.seconds
 
     def _arm_stop(self, fault: ArmFault, *, control: bool) -> Stop:
         """A candidate that crashes, hangs or breaks the protocol is wrong; the same of a baseline voids the race."""

@@ -51,6 +51,8 @@ class Side:
         self.channel = ArmChannel()
         self.arenas: list[Arena] = []
         self.stages: list[tuple[str, ...]] = []
+        self.seconds = 0.0
+        """Wall time for which the harness waited for this arm, and for no other."""
         self._ready = False
         # Only in the untimed pass: fresh memory of the arm holds a pattern instead of zeros.
         environment = {"MALLOC_PERTURB_": "165"} if perturb else {}

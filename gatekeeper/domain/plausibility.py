@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from statistics import fmean, stdev
 
@@ -46,7 +47,25 @@ def judge_plausibility(record: ConfigurationRecord, figures: Figures, rules: Rac
             "a ratio of sums above 1",
             f"{figures.ratio_of_sums:.4f}, while the trimmed ratio is {figures.ratio:.4f}",
         )
+    typical = math.exp(stats.median_effect(record.blocks))
+    if math.log(typical) < math.log(figures.ratio) / 2:
+        yield _held(
+            "TIM_BIMODAL",
+            figures,
+            "a few very fast groups make the gain, typical ones do not show it: runs that no oracle followed may be hollow",
+            f"a median group with at least half of the gain of {figures.ratio:.4f}",
+            f"{typical:.4f}",
+        )
     gap = stats.intercept_gap(record.blocks)
+    run_gain = (figures.baseline_ns - figures.candidate_ns) * stats.steps_per_run(record.blocks)
+    if (gap is None or 2.58 * gap.error > rules.intercept_gap) and run_gain <= rules.fixed_cost_ns:
+        yield _held(
+            "TIM_SHORT_RUN",
+            figures,
+            "runs are so short that the fixed cost of starting and ending one may be the whole gain",
+            f"a gain of more than {rules.fixed_cost_ns / MICRO:g} us a run, or longer contexts",
+            f"{run_gain / MICRO:.4g} us over {stats.steps_per_run(record.blocks):.3g} steps",
+        )
     if gap is not None and abs(gap.value) - 2.58 * gap.error > rules.intercept_gap:
         yield _held(
             "TIM_INTERCEPT",

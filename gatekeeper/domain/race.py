@@ -75,6 +75,11 @@ class RaceRules(Value):
     intercept_gap: float = Field(
         default=0.02, gt=0, description="largest difference of the arms' fixed costs, of a run"
     )
+    fixed_cost_ns: int = Field(
+        default=200_000,
+        ge=0,
+        description="gain of a run that its start and end may explain; held where runs are too short to tell",
+    )
     clock_gap: float = Field(default=0.01, gt=0, description="largest difference of the two clocks' log ratios")
     throttled_share: float = Field(
         default=0.1, gt=0, lt=1, description="largest share of groups repeated by throttling"

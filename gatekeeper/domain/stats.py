@@ -74,6 +74,16 @@ def median_gain(blocks: Sequence[Block]) -> float:
     return median(_per_step([group], Arm.BASELINE) - _per_step([group], Arm.CANDIDATE) for group in groups)
 
 
+def median_effect(blocks: Sequence[Block]) -> float:
+    """Return the median over groups of log(baseline / candidate): what a typical group shows, whatever a few show."""
+    return median(group_value(group) for block in blocks for group in block.groups)
+
+
+def steps_per_run(blocks: Sequence[Block]) -> float:
+    """Return the mean number of steps of a run."""
+    return fmean(run.steps for block in blocks for group in block.groups for run in group.runs)
+
+
 def clock_disagreement(blocks: Sequence[Block]) -> float | None:
     """Return the difference of the log ratios by the outer clock and by the arms' own events; None without events."""
     sums = {arm: [0, 0] for arm in Arm}

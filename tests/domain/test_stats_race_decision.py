@@ -72,6 +72,40 @@ def test_tim_bimodal_is_held() -> None:
     assert decide(make.result(make.record(timed=fast))).outcome is RaceOutcome.BETTER
 
 
+def test_a_gain_that_few_groups_make_is_held() -> None:
+    """A quarter of the runs is followed: one hollow run in each block escapes that in one race of eighteen."""
+    same = make.blocks(20, 0.0, 0.002, groups=8)
+    hollow = tuple(
+        block.model_copy(update={"groups": (*block.groups[1:], make.group(make.STEP_NS, make.STEP_NS / 2))})
+        for block in same
+    )
+    decision = decide(make.result(make.record(timed=hollow)))
+    assert decision.outcome is RaceOutcome.HELD and "TIM_BIMODAL" in codes(decision)
+    assert decision.figures[0].lower is not None and decision.figures[0].lower > 1.05
+    assert decide(make.result(make.record(timed=make.blocks(20, 0.08, 0.01, groups=8)))).outcome is RaceOutcome.BETTER
+
+
+@pytest.mark.parametrize(
+    ("steps", "scale", "held"),
+    [((1, 1), 1, True), ((1, 1), 400, False), ((1, 2), 400, False), ((8, 12), 1, False)],
+    ids=["one short step", "one long step", "long steps", "many steps"],
+)
+def test_a_gain_that_starting_and_ending_a_run_may_explain_is_held(
+    steps: tuple[int, int], scale: int, held: bool
+) -> None:
+    fast = make.blocks(20, 0.2, 0.005, steps=steps)
+    longer = tuple(
+        block.model_copy(update={"groups": tuple(
+            group.model_copy(update={"runs": tuple(
+                run.model_copy(update={"nanoseconds": scale * run.nanoseconds}) for run in group.runs
+            )}) for group in block.groups
+        )}) for block in fast
+    )  # fmt: skip
+    decision = decide(make.result(make.record(timed=longer)))
+    assert ("TIM_SHORT_RUN" in codes(decision)) is held
+    assert decision.outcome is (RaceOutcome.HELD if held else RaceOutcome.BETTER)
+
+
 @pytest.mark.parametrize("needed", [1_000_000_000, 1_000])
 def test_tim_floor_and_underflow(needed: int) -> None:
     decision = decide(make.result(make.record(bytes_needed=needed)))

@@ -149,3 +149,39 @@ def test_jailed_processes_die_with_a_killed_harness(way):
     while any(state_of(pid) not in ("X", "Z") for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert all(state_of(pid) in ("X", "Z") for pid in pids)
+
+
+@each_way
+def test_ways_to_another_core_a_namespace_a_keyring_or_another_process_are_refused_and_threads_are_not(way):
+    code = """
+import ctypes, os, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(call):
+    ctypes.set_errno(0)
+    try: return call() == -1 and ctypes.get_errno() == 1
+    except PermissionError: return True
+calls = {
+    "affinity": lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+    "user": lambda: libc.unshare(0x10000000),
+    "clone": lambda: libc.syscall(56 if os.uname().machine == "x86_64" else 220, 0x10000000 | 17, 0, 0, 0, 0),
+    "io_uring": lambda: libc.syscall(425, 4, None),
+    "keyring": lambda: libc.syscall(250 if os.uname().machine == "x86_64" else 219, 0, -3, 1),
+    "ptrace": lambda: libc.ptrace(0, 0, None, None),
+}
+if os.uname().machine == "x86_64": calls["x32"] = lambda: libc.syscall(0x40000000 + 39)
+print([name for name, call in calls.items() if not refused(call)])
+thread = threading.Thread(target=lambda: print("thread")); thread.start(); thread.join()
+if os.fork() == 0: os._exit(0)
+print(os.wait()[1])
+"""
+    assert python(way, code).finish(10).log == "[]\nthread\n0\n"
+
+
+@each_way
+def test_arms_die_first_where_memory_is_short(way):
+    assert python(way, "print(open('/proc/self/oom_score_adj').read())").finish(10).log.strip() == "1000"
+
+
+@each_way
+def test_what_is_printed_reaches_nobody_with_control_characters(way):
+    assert python(way, "print('a\\0b\\x1b[31m\\tc')").finish(10).log == "ab[31m\tc\n"

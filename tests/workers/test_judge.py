@@ -139,3 +139,19 @@ def test_inputs_are_rebuilt_exactly_from_the_arms_own_history():
 
     taken = shot(Arm.CANDIDATE, new_seed(), remembers, weights)
     assert torch.equal(taken.inputs(), torch.stack(seen))
+
+
+def test_what_the_oracle_cannot_follow_is_a_fault_and_not_left_out(monkeypatch):
+    class Lost:
+        def follow(self, *given):
+            trace = oracle().follow(*given)
+            trace.outputs["out"][0] = torch.nan
+            return trace
+
+    monkeypatch.setitem(globals(), "MODEL", Model(MODEL.problem, Lost()))
+    _, faults = judged(honest, runs=1)
+    assert [(fault.code, fault.arm) for fault in faults] == [
+        ("COR_NO_REFERENCE", Arm.BASELINE),
+        ("COR_NO_REFERENCE", Arm.CANDIDATE),
+    ]
+    assert {fault.effect.value for fault in faults} == {"void", "wrong"}

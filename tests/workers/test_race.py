@@ -77,6 +77,7 @@ def test_a_short_context_shortens_no_run_but_its_own():
         ("raises", "RUN_RAISED"),
         ("crashes", "RUN_NO_RESULT"),
         ("speaks", "RUN_PROTOCOL"),
+        ("twocores", "RUN_RAISED"),
     ],
 )
 def test_a_wrong_candidate_is_wrong_for_its_own_reason(candidate, code):
@@ -126,6 +127,12 @@ def test_a_daemon_is_noted_and_held():
 
 def test_a_used_up_deadline_is_void():
     assert run(longest=1).outcome is RaceOutcome.VOID
+
+
+def test_a_candidate_that_uses_up_the_time_itself_is_no_void_race():
+    result = run("variants:slowbuild", longest=4)
+    assert (result.status, result.outcome) == (RaceStatus.STOPPED, RaceOutcome.WRONG), result.faults
+    assert "RUN_TIMEOUT" in codes(result)
 
 
 def test_the_arm_sees_constants_only_and_the_harness_no_implementation(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from gatekeeper.domain.samples import Arm, Block, Group, Run
 from kernels_under_test.contract import Shape
 from workers.jail import Jail, Limits
 from workers.jailed import Ended
-from workers.loop.runs import Data, Snapshot, Weights, new_seed, run
+from workers.loop.runs import Data, Snapshot, Weights, new_seed, run, stand_still
 from workers.models import Model
 from workers.protocol import ArmFailed
 from workers.side import Runner, Side
@@ -89,12 +90,15 @@ class Pair:
 
 @contextmanager
 def guarded(side: Side) -> Iterator[None]:
-    """Turn a failure of this arm into an :class:`ArmFault` that says how its process ended."""
+    """Turn a failure of this arm into an :class:`ArmFault` that says how its process ended; take the time on its account."""
+    began = time.monotonic()
     try:
         yield
     except ArmFailed as failed:
         ended = side.process.finish(0.5) if failed.code == "RUN_NO_RESULT" else side.process.kill()
         raise ArmFault(side.arm, failed, ended) from failed
+    finally:
+        side.seconds += time.monotonic() - began
 
 
 class BlockRun:
@@ -126,17 +130,19 @@ class BlockRun:
                 self.sides[arm].ready()
                 if self.course.cores.arms:
                     self.sides[arm].process.pin(self.course.cores.arms)
+                stand_still(self.sides[arm])
         self._steps = list(steps)
         for shape, most in zip(shapes, steps, strict=True):
             weights = Weights(self.course.model, shape, self.data_seed, most)
             self._weights.append(weights)
             for arm in order:
+                # One arm alone: no arm can make the other run into a time limit.
                 with guarded(self.sides[arm]):
+                    self.sides[arm].process.thaw()
                     arena = self.sides[arm].load(self.course.model, shape, most)
                     weights.place(arena)
                     self.sides[arm].build(self.course.model, shape, arena)
-        for arm in order:
-            self.sides[arm].process.freeze()
+                    stand_still(self.sides[arm])
 
     def draw(self, number: int, steps: int) -> Data:
         """Return the data of one new seed at a configuration, for both arms."""

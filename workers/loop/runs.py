@@ -12,19 +12,22 @@ from torch import Tensor
 
 from gatekeeper.domain.samples import Arm
 from kernels_under_test import hashrng
-from kernels_under_test.contract import OUT, TABLE_ROWS, Role, Shape, X
+from kernels_under_test.contract import OUT, TABLE_ROWS, Role, Shape, X, feedback
 from workers.arena import Arena, Stray
 from workers.models import Model
+from workers.protocol import ArmFailed
 from workers.side import Side
 
 RUN_SECONDS = 20.0
 IDLE_SECONDS = 0.0005
 """CPU time that a frozen arm may seem to use: the resolution of the counters, far below a step of any interest."""
+COUNTER_SECONDS, COUNTER_SHARE = 0.0001, 0.001
+"""How far an arm's CPU time may seem to exceed the wall time of a run on one core: resolution, and clocks that are slewed apart."""
 PER_RUN = (Role.STATE, Role.METADATA, Role.SCHEDULE)
 
 
 class Interference(Exception):
-    """The arm that should have stood still used CPU time while the other was timed, or an arm left its core."""
+    """The arm that should have stood still used CPU time while the other was timed, or an arm left its cores."""
 
     def __init__(self, code: str, arm: Arm, expected: str, found: str) -> None:
         super().__init__(f"{code}: {found}")
@@ -41,6 +44,9 @@ class Data:
     """Every tensor of the problem before the run; schedules with their ``steps`` rows."""
     noise: Tensor
     table: Tensor
+    """As drawn for the block; a run's is this times ``signs``."""
+    signs: Tensor
+    """[hidden] bf16, 1 or -1 for each column."""
     multipliers: Tensor
 
 
@@ -57,13 +63,11 @@ class Snapshot:
 
     def inputs(self) -> Tensor:
         """Return x(0) .. x(n-1) [steps, rows, hidden] bf16, rebuilt from the arm's own outputs."""
-        from kernels_under_test.contract import feedback_rows
-
         x = torch.empty_like(self.data.noise)
+        table = self.data.table * self.data.signs
         x[0] = self.data.noise[0]
         for t in range(1, self.data.steps):
-            rows = feedback_rows(self.histories[OUT][t - 1], self.data.multipliers)
-            x[t] = (self.data.noise[t].float() + self.data.table[rows].float()).to(x.dtype)
+            x[t] = self.data.noise[t].float() + feedback(self.histories[OUT][t - 1], self.data.multipliers, table)
         return x
 
 
@@ -87,11 +91,10 @@ class Weights:
         return next(spec.shape for spec in self.specs if spec.name == name)
 
     def place(self, arena: Arena) -> None:
-        """Write weights and table into an arena, and a first filling of everything else, so that ``build`` sees numbers."""
+        """Write the weights into an arena; ``build`` may derive from them, from nothing else."""
         for spec in self.specs:
             if spec.role is Role.WEIGHT:
                 arena.tensors[spec.name].copy_(self.tensors[spec.name])
-        arena.tensors["table"].copy_(self.table)
 
     def draw(self, seed: int, steps: int, regime: str = "normal") -> Data:
         """Return a run's data under its seed."""
@@ -105,7 +108,8 @@ class Weights:
         rows_hidden = self._spec(X)
         noise = hashrng.normal(seed, "noise", (steps, *rows_hidden)).to(torch.bfloat16)
         odd = hashrng.words(seed, "multipliers", rows_hidden[-1]) | 1
-        return Data(seed, steps, initial, noise, self.table, odd)
+        signs = (1 - 2 * (hashrng.words(seed, "signs", rows_hidden[-1]) & 1)).to(torch.bfloat16)
+        return Data(seed, steps, initial, noise, self.table, signs, odd)
 
 
 def new_seed() -> int:
@@ -127,6 +131,7 @@ def prepare(weights: Weights, arena: Arena, data: Data) -> None:
     arena.poison(poisoned)
     tensors["noise"][1 : data.steps].copy_(data.noise[1:])
     tensors["multipliers"].copy_(data.multipliers)
+    torch.mul(data.table, data.signs, out=tensors["table"])
 
 
 def run(
@@ -135,29 +140,54 @@ def run(
     """Time one run of ``side`` at its configuration ``number`` while ``other`` stands still; both are frozen before and after.
 
     Raises:
-        ArmFailed: if the arm does not finish as told.
+        ArmFailed: if the arm does not finish as told, or does not stand still after it.
         Interference: if the other arm used CPU time, or this arm was not where it was put.
     """
     arena = side.arenas[number]
     prepare(weights, arena, data)
     side.channel.ask_run(number, data.steps)
     idle = other.process.cpu_time() if other else 0.0
+    used = side.process.cpu_time()
     first, source = arena.tensors["noise"][0], data.noise[0]
     began = time.monotonic_ns()
     first.copy_(source)
     side.process.thaw()
     try:
-        side.channel.done(number, data.steps, RUN_SECONDS)
+        # With a core of its own the harness looks without rest: the time until it wakes up would be free work after "done".
+        side.channel.done(number, data.steps, RUN_SECONDS, awake=cpus is not None)
     finally:
-        side.process.freeze()
+        stand_still(side)
     # Read after the freeze: what an arm does after it has said "done" is still on its clock.
     ended = time.monotonic_ns()
     moved = other.process.cpu_time() - idle if other else 0.0
     if other and moved > IDLE_SECONDS:
         raise Interference("TIM_IDLE_INTERFERENCE", other.arm, "no CPU time while frozen", f"{moved * 1e6:.0f} us")
-    if cpus is not None and side.process.strays(cpus):
-        raise Interference("TIM_AFFINITY", side.arm, f"every thread on cores {list(cpus)}", "a thread elsewhere")
+    if cpus is not None:
+        _stayed(side, cpus, side.process.cpu_time() - used, (ended - began) / 1e9)
     return snapshot(side.arm, arena, weights, data, ended - began)
+
+
+def stand_still(side: Side) -> None:
+    """Freeze an arm. One that does not stand still in time has failed: only its own doing keeps a tree running for so long.
+
+    Raises:
+        ArmFailed: ``RUN_FREEZE``.
+    """
+    try:
+        side.process.freeze()
+    except TimeoutError as error:
+        raise ArmFailed("RUN_FREEZE", "a process tree that stands still when frozen", str(error)) from error
+
+
+def _stayed(side: Side, cpus: tuple[int, ...], used: float, wall: float) -> None:
+    """Raise Interference if a thread is bound elsewhere, or if more CPU time was used than these cores can give: a thread may
+    leave its core and be back before anybody looks."""
+    if side.process.strays(cpus):
+        raise Interference("TIM_AFFINITY", side.arm, f"every thread on cores {list(cpus)}", "a thread elsewhere")
+    most = len(cpus) * wall * (1 + COUNTER_SHARE) + COUNTER_SECONDS
+    if used > most:
+        found = f"{used * 1e3:.3f} ms of CPU time in a run of {wall * 1e3:.3f} ms"
+        raise Interference("TIM_AFFINITY", side.arm, f"no more CPU time than cores {list(cpus)} give", found)
 
 
 def snapshot(arm: Arm, arena: Arena, weights: Weights, data: Data, nanoseconds: int) -> Snapshot:

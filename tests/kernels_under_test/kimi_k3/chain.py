@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels_under_test import hashrng
-from kernels_under_test.contract import TABLE_ROWS, Role, Shape, Trace, feedback_rows
+from kernels_under_test.contract import TABLE_ROWS, Role, Shape, Trace, feedback
 from kernels_under_test.kimi_k3.problem import KimiProblem
 
 CANARY = 173
@@ -66,7 +66,7 @@ def run(
         outs.append(tensors["out"].clone())
         ids.append(tensors["expert_ids"].clone())
         if t + 1 < steps:
-            tensors["x"].copy_(noise[t + 1] + table[feedback_rows(tensors["out"], multipliers)])
+            tensors["x"].copy_(noise[t + 1] + feedback(tensors["out"], multipliers, table))
     return Run(shape, initial, torch.stack(xs), torch.stack(outs), torch.stack(ids), tensors)
 
 

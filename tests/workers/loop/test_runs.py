@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from gatekeeper.domain.samples import Arm
-from kernels_under_test.contract import Role, Shape
+from kernels_under_test import hashrng
+from kernels_under_test.contract import Role, Shape, feedback
 from tests.workers.toy_model.trusted import load, oracle
 from workers.arena import Arena, layout
-from workers.loop.runs import Interference, Weights, new_seed, run
+from workers.loop.runs import Interference, Weights, new_seed, prepare, run
 from workers.models import Model
 from workers.protocol import ArmFailed
 
@@ -48,12 +49,12 @@ class Process:
         return self.stray
 
 
-def sides(*, idle_moves=0.0, strays=(), fails=False):
+def sides(*, idle_moves=0.0, moves=0.0, strays=(), fails=False):
     events: list[str] = []
     arena = Arena(layout(MODEL.problem.tensors(SHAPE), STEPS, 1))
-    process = Process(events, "runner", strays=strays)
+    process = Process(events, "runner", moves=moves, strays=strays)
 
-    def done(number, steps, timeout):
+    def done(number, steps, timeout, *, awake):
         events.append("done")
         if fails:
             raise ArmFailed("RUN_TIMEOUT", "an answer", "none")
@@ -99,6 +100,28 @@ def test_a_thread_on_another_core_is_interference():
     assert (seen.value.code, seen.value.arm) == ("TIM_AFFINITY", Arm.CANDIDATE)
 
 
+def test_a_thread_that_left_its_core_and_came_back_shows_in_the_cpu_time():
+    runner, idle, weights, _ = sides(moves=5.0)
+    with pytest.raises(Interference) as seen:
+        run(runner, idle, 0, weights, weights.draw(new_seed(), STEPS), (0,))
+    assert (seen.value.code, seen.value.arm) == ("TIM_AFFINITY", Arm.CANDIDATE)
+    assert "5000.000 ms of CPU time" in seen.value.found
+    runner, idle, weights, _ = sides(moves=0.00005)
+    run(runner, idle, 0, weights, weights.draw(new_seed(), STEPS), (0,))
+
+
+def test_an_arm_that_does_not_stand_still_has_failed():
+    runner, idle, weights, _ = sides()
+
+    def never():
+        raise TimeoutError("tasks would not freeze within 5 s")
+
+    runner.process.freeze = never
+    with pytest.raises(ArmFailed) as seen:
+        run(runner, idle, 0, weights, weights.draw(new_seed(), STEPS), (0,))
+    assert (seen.value.code, seen.value.found) == ("RUN_FREEZE", "tasks would not freeze within 5 s")
+
+
 def test_an_arm_that_fails_is_frozen_all_the_same():
     runner, idle, weights, events = sides(fails=True)
     with pytest.raises(ArmFailed):
@@ -116,3 +139,30 @@ def test_both_arms_get_the_same_data_for_a_seed_and_other_data_for_another():
     assert {spec.role for spec in weights.specs if not torch.equal(
         first.initial.get(spec.name, torch.zeros(1)).nan_to_num(), other.initial.get(spec.name, torch.zeros(1)).nan_to_num()
     )} <= {Role.STATE, Role.METADATA, Role.SCHEDULE}  # fmt: skip
+
+
+def test_turning_last_bits_of_an_output_does_not_choose_the_next_input():
+    """With one row of 4,096 these 8,192 outputs, equal but for a few last bits, would repeat each other and hit any row wanted."""
+    multipliers = hashrng.words(7, "multipliers", 32) | 1
+    table = hashrng.normal(7, "table", (4096, 32)).to(torch.bfloat16)
+    out = hashrng.normal(7, "out", (1, 32)).to(torch.bfloat16)
+    bits = (torch.arange(8192)[:, None] >> torch.arange(13)) & 1
+    words = out.view(torch.int16).repeat(8192, 1)
+    words[:, :13] ^= bits.to(torch.int16)
+    added = feedback(words.view(torch.bfloat16), multipliers, table)
+    assert len(torch.unique(added, dim=0)) == 8192
+    nearest = (added[1:] - added[0]).norm(dim=1).min() / added[0].norm()
+    assert nearest > 0.3, "no output adds nearly what another adds"
+    assert 0.8 < float(added.square().mean()) < 1.2, "of unit size"
+
+
+def test_the_table_differs_from_run_to_run_by_the_signs_of_its_columns():
+    weights = Weights(MODEL, SHAPE, new_seed(), STEPS)
+    arena = Arena(layout(MODEL.problem.tensors(SHAPE), STEPS, 1))
+    seen = []
+    for _ in range(2):
+        data = weights.draw(new_seed(), STEPS)
+        prepare(weights, arena, data)
+        seen.append(arena.tensors["table"].clone())
+        assert torch.equal(seen[-1], data.table * data.signs) and set(data.signs.tolist()) <= {1.0, -1.0}
+    assert torch.equal(seen[0].abs(), seen[1].abs()) and not torch.equal(seen[0], seen[1])

@@ -189,6 +189,36 @@ class Spins(Arm):
         return lambda: honest(t)
 
 
+class TwoCores(Arm):
+    """Lets a child work on all cores while it runs, and has it back on the arms' core before anybody looks."""
+
+    def make(self, t):
+        calls, own = [0], os.sched_getaffinity(0)
+        child = os.fork()
+        if child == 0:
+            while True:
+                sum(range(100))
+
+        def step():
+            calls[0] += 1
+            os.sched_setaffinity(child, range(os.cpu_count()))
+            began = time.monotonic()
+            while time.monotonic() < began + 0.004:
+                honest(t, update=False)
+            honest(t)
+            os.sched_setaffinity(child, own)
+
+        return step
+
+
+class SlowBuild(Arm):
+    """Uses up the race's time when it does not like how the race goes."""
+
+    def make(self, t):
+        time.sleep(3)
+        return lambda: honest(t)
+
+
 class Sleeps(Arm):
     """Sleeps in short runs, so that a difference of long and short runs looks good."""
 
