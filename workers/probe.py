@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,18 @@ def probe(request: ProbeRequest, tree: Path, *, minimum: JailLevel = JailLevel.P
     code_of(request.source, tree)  # proves the tree id
     found = Found()
     with _stage(request, tree) as (code, scratch):
-        _supports(request, jail, code, scratch, timeouts, found)
-        if request.platform_modules:
-            _platform(request, jail, code, scratch, timeouts, found)
+        with ExitStack() as stack:
+            # Both start before either is asked: most of a probe is two processes that load torch.
+            supports = stack.enter_context(_Child(jail, code, scratch, "supports", _supports_order(request, code)))
+            platform = None
+            if request.platform_modules:
+                order = {"absent": GPU_PACKAGES, **_common(request, code)}
+                platform = stack.enter_context(_Child(jail, code, scratch, "platform", order))
+            _supports(request, supports, timeouts, found)
+            if platform is not None:
+                _platform(request, platform, timeouts, found)
+        for child in (supports, platform):
+            _left(child.ended if child else None, found)
         _files(code, scratch, found)
     served = len(request.advertised)
     complete = len(found.answers) == served + len(request.refused)
@@ -133,39 +142,38 @@ def _stage(request: ProbeRequest, tree: Path) -> Iterator[tuple[Path, Path]]:
         yield code, scratch
 
 
-def _supports(request: ProbeRequest, jail: Jail, code: Path, scratch: Path, timeouts: Timeouts, found: Found) -> None:
-    shapes = [configuration.model_dump(mode="json") for configuration in (*request.advertised, *request.refused)]
-    order = {
-        "phase": "supports",
+def _supports_order(request: ProbeRequest, code: Path) -> dict[str, Any]:
+    return {
         "guard": request.guard,
         "packages": packages(code, request.source.directory),
         "facts": facts_of(request),
-        "shapes": shapes,
+        "shapes": [c.model_dump(mode="json") for c in (*request.advertised, *request.refused)],
         **_common(request, code),
     }
-    with _Child(jail, code, scratch, order, timeouts.start) as child:
-        try:
-            found.entry_point, faults = wire.Reader(child.frame(wire.IMPORTED, timeouts.imports)).imported()
-            found.take(faults)
-            found.answers = wire.Reader(child.frame(wire.ANSWERS, timeouts.supports)).answers(
-                len(shapes) if found.entry_point else 0
-            )
-            found.take(wire.Reader(child.frame(wire.LATE, timeouts.imports)).faults())
-        except (wire.Malformed, _NoAnswer) as error:
-            found.add("SCOPE_SUPPORTS" if found.entry_point else "SCOPE_ENTRY_POINT", request.source.entry_point,
-                      "a complete answer of the import and of supports()", f"{error}; {child.epitaph()}")  # fmt: skip
-    _left(child.ended, found)
 
 
-def _platform(request: ProbeRequest, jail: Jail, code: Path, scratch: Path, timeouts: Timeouts, found: Found) -> None:
-    order = {"phase": "platform", "absent": GPU_PACKAGES, **_common(request, code)}
-    with _Child(jail, code, scratch, order, timeouts.start) as child:
-        try:
-            found.take(wire.Reader(child.frame(wire.PLATFORM, timeouts.imports)).faults())
-        except (wire.Malformed, _NoAnswer) as error:
-            found.add("SCOPE_PLATFORM", ", ".join(request.platform_modules), "imports without the GPU packages",
-                      f"{error}; {child.epitaph()}")  # fmt: skip
-    _left(child.ended, found)
+def _supports(request: ProbeRequest, child: _Child, timeouts: Timeouts, found: Found) -> None:
+    shapes = len(request.advertised) + len(request.refused)
+    child.greet(timeouts.start)
+    try:
+        found.entry_point, faults = wire.Reader(child.frame(wire.IMPORTED, timeouts.imports)).imported()
+        found.take(faults)
+        found.answers = wire.Reader(child.frame(wire.ANSWERS, timeouts.supports)).answers(
+            shapes if found.entry_point else 0
+        )
+        found.take(wire.Reader(child.frame(wire.LATE, timeouts.imports)).faults())
+    except (wire.Malformed, _NoAnswer) as error:
+        found.add("SCOPE_SUPPORTS" if found.entry_point else "SCOPE_ENTRY_POINT", request.source.entry_point,
+                  "a complete answer of the import and of supports()", f"{error}; {child.epitaph()}")  # fmt: skip
+
+
+def _platform(request: ProbeRequest, child: _Child, timeouts: Timeouts, found: Found) -> None:
+    child.greet(timeouts.start)
+    try:
+        found.take(wire.Reader(child.frame(wire.PLATFORM, timeouts.imports)).faults())
+    except (wire.Malformed, _NoAnswer) as error:
+        found.add("SCOPE_PLATFORM", ", ".join(request.platform_modules), "imports without the GPU packages",
+                  f"{error}; {child.epitaph()}")  # fmt: skip
 
 
 def _common(request: ProbeRequest, code: Path) -> dict[str, Any]:
@@ -202,17 +210,19 @@ class _NoAnswer(Exception):
 class _Child:
     """One jailed process with the pipe that it answers on."""
 
-    def __init__(self, jail: Jail, code: Path, scratch: Path, order: dict[str, Any], start: float) -> None:
+    def __init__(self, jail: Jail, code: Path, scratch: Path, phase: str, order: dict[str, Any]) -> None:
         self._read, write = os.pipe()
         os.set_blocking(self._read, False)
         runner = Bind(code.parent / "runner", "/runner/probe")
         tree, writable = Bind(code, "/tree"), Bind(scratch, "/scratch", writable=True)
         inside = jail.inside(writable)
-        file = code.parent / "runner" / "order.json"
-        file.write_text(json.dumps({**order, "channel": write, "root": jail.inside(tree)}), encoding="utf-8")
+        file = code.parent / "runner" / f"{phase}.json"
+        file.write_text(
+            json.dumps({**order, "phase": phase, "channel": write, "root": jail.inside(tree)}), encoding="utf-8"
+        )
         file.chmod(0o644)
         argv = [jail.python, "-I", "-P", "-B", "--check-hash-based-pycs", "always",
-                jail.inside(runner, "probe_child.py"), jail.inside(runner, "order.json")]  # fmt: skip
+                jail.inside(runner, "probe_child.py"), jail.inside(runner, file.name)]  # fmt: skip
         environment = {"HOME": inside, "TMPDIR": inside, "PYTHONDONTWRITEBYTECODE": "1"}
         self.ended: Ended | None = None
         self._log = os.memfd_create("log", os.MFD_CLOEXEC)
@@ -220,17 +230,26 @@ class _Child:
             self._process = jail.start(
                 argv, binds=(runner, tree, writable), pass_fds=(write,), environment=environment, log=self._log
             )
+        except BaseException:
+            self._close()
+            raise
         finally:
             os.close(write)
+
+    def greet(self, timeout: float) -> None:
+        """Wait until the process is about to touch foreign code.
+
+        Raises:
+            Retryable: if it never comes to that point, which is the machine's failure.
+        """
         try:
-            self.frame(wire.HELLO, start)
+            self.frame(wire.HELLO, timeout)
         except (wire.Malformed, _NoAnswer) as error:
-            ended = self._process.kill()
+            self.ended = self._process.kill()
             log = self._printed()
-            self._close()
             raise Retryable(
                 "the probe's process did not start", code="PROBE_START", expected="a greeting before foreign code",
-                found=f"{error}; {ended.how.value} {ended.status}: {log}",
+                found=f"{error}; {self.ended.how.value} {self.ended.status}: {log}",
             ) from error  # fmt: skip
 
     def __enter__(self) -> _Child:
