@@ -151,13 +151,17 @@ def _void_missing(message: str, expected: str, found: str) -> Reason:
 def pooled(results: Sequence[RaceResult]) -> RaceResult:
     """Return several races of one subject as one: asking again adds samples and records, it never replaces them.
 
-    Decide it with ``single_look``. Races without a finished status add nothing to the times.
+    Decide it with ``single_look``. A race that a wrong answer or a refusal stopped stands for all: no other race takes it back.
+    An abandoned one adds nothing to the times.
 
     Raises:
         ValueError: if there is no result.
     """
     if not results:
         raise ValueError("expected at least one race; found none")
+    stopped = next((result for result in results if result.status is RaceStatus.STOPPED), None)
+    if stopped is not None:
+        return stopped
     finished = [result for result in results if result.status is RaceStatus.FINISHED] or list(results[-1:])
     return finished[-1].model_copy(
         update={

@@ -15,6 +15,7 @@ from gatekeeper.domain.race_scope import Contest, contests
 from gatekeeper.domain.trust import approval_needed
 
 NOTHING_TO_RACE = "BENCH_NOTHING_TO_RACE"
+TOO_SHORT = "BENCH_CONTEXT_SHORT"
 ReportOn = Callable[[Report, Contest, Standing], None]
 
 
@@ -43,6 +44,9 @@ def judge_races(
     if approval is not None:
         report.requirements.append(approval)
     for contest, request in _pairs(found):
+        if too_short(report, request):
+            lines.append(f"{request.target.name}: no served context is long enough to race")
+            continue
         now = standing(request, evidence, subject.now, parameters)
         by = waived(subject, request.target.name, policy)
         if by is not None and not request.target.owned and now.decision is None:
@@ -58,6 +62,24 @@ def judge_races(
     report.findings = _with_waivers(subject, report.findings, policy)
     report.summary = "; ".join(dict.fromkeys(lines))
     return report
+
+
+def too_short(report: Report, request: RaceRequest) -> bool:
+    """Report and return whether no advertised context holds a run of the least length.
+
+    Where every run is shorter, nothing follows states and outputs over many steps, the fixed cost of a run hides that of a step,
+    and of one step there is no previous output for the oracle to refuse: no such race can be decided.
+    """
+    longest = max(configuration.context for configuration in request.configurations)
+    if longest >= request.rules.steps:
+        return False
+    report.add(
+        TOO_SHORT,
+        f"{request.target.name}: the served contexts are too short for a race",
+        expected=f"a served context of at least {request.rules.steps} tokens, the least number of steps of a run",
+        found=f"at most {longest}",
+    )
+    return True
 
 
 def heeded(subject: PolicyInput) -> tuple[Evidence, ...]:

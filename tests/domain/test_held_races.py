@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.domain.evidence import BudgetReset, Evidence, PullSubject, Waiver
-from gatekeeper.domain.policy import Effect, Finding
-from gatekeeper.domain.race_judging import NOTHING_TO_RACE, _with_waivers, heeded
+from gatekeeper.domain.policy import Effect, Finding, Report
+from gatekeeper.domain.race_judging import NOTHING_TO_RACE, _with_waivers, heeded, too_short
+from tests import race_samples as make
 
 HEAD = "a" * 40
 POLICY = "kernel_is_faster"
@@ -63,3 +64,13 @@ def test_a_failed_race_another_finding_and_a_race_that_never_was_are_not_settled
 def test_a_waiver_of_a_whole_target_is_not_told_off_here() -> None:
     note = Finding(code="BENCH_NO_EVIDENCE", message="gb300: waived by mira", effect=Effect.NOTE)
     assert judged(note, "mira", "BENCH_NO_EVIDENCE") == [note]
+
+
+@pytest.mark.parametrize(("contexts", "short"), [((1,), True), ((1, 7), True), ((8,), False), ((1, 64), False)])
+def test_the_weakest_race_still_holds_a_whole_run(contexts: tuple[int, ...], short: bool) -> None:
+    configurations = tuple(make.configuration(1).model_copy(update={"context": context}) for context in contexts)
+    report = Report()
+    assert too_short(report, make.request(configurations=configurations)) is short
+    assert [(f.code, f.effect, f.found) for f in report.findings] == (
+        [("BENCH_CONTEXT_SHORT", Effect.FAIL, f"at most {max(contexts)}")] if short else []
+    )

@@ -144,6 +144,16 @@ def test_throttling(share: int, outcome: RaceOutcome) -> None:
     assert decide(make.result(make.record(timed=make.blocks(20, 0.2, 0.005, repeats=share)))).outcome is outcome
 
 
+@pytest.mark.parametrize("wrong_first", [True, False])
+def test_a_wrong_race_is_not_asked_away(wrong_first: bool) -> None:
+    seen = make.record(timed=(), control=(), errors=(make.error(rms=0.5),))
+    wrong = make.result(seen, status=RaceStatus.STOPPED, outcome=RaceOutcome.WRONG)
+    races = [wrong, make.result(make.record())]
+    found = pooled(races if wrong_first else races[::-1])
+    decision = decide_race(make.request(), found, 0.005, single_look=True)
+    assert decision.outcome is RaceOutcome.WRONG and "COR_MISMATCH" in codes(decision)
+
+
 def test_an_aa_control_off_its_record_voids_the_race() -> None:
     decision = decide(make.result(make.record(control=make.blocks(2, 0.2, 0.001))))
     assert decision.outcome is RaceOutcome.VOID and "TIM_CONTROL" in codes(decision)
