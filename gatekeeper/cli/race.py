@@ -39,6 +39,7 @@ RULES = RaceRules(
     looks=(4, 6, 10),
     nominal_p=(0.002, 0.003, 0.006),
     groups=6,
+    trim=0.25,
     steps=8,
     margin=0.05,
     control_blocks=2,

@@ -120,14 +120,14 @@ def judge_samples(
         message = "the machine throttled too often"
         yield _void("TIM_THROTTLED", label, message, f"at most {rules.throttled_share:.0%} repeated", f"{share:.1%}")
     if not guard:
-        yield from _judge_control(record, target.noise, tests)
+        yield from _judge_control(record, target.noise, tests, rules.trim)
 
 
-def _judge_control(record: ConfigurationRecord, noise: Noise, tests: int) -> Iterator[Reason]:
+def _judge_control(record: ConfigurationRecord, noise: Noise, tests: int, trim: float) -> Iterator[Reason]:
     label = record.configuration.label
     if len(record.control) < 2 or noise.blocks < 2:
         return
-    values = [stats.block_value(block) for block in record.control]
+    values = [stats.block_value(block, trim) for block in record.control]
     mean_limit, sd_limit = stats.control_limits(
         noise.block_sd, noise.mean_upper_95, noise.blocks, len(values), 2 * tests
     )

@@ -59,6 +59,9 @@ class RaceRules(Value):
         description="nominal one-sided p at each look for alpha 0.01; 0 means futility only"
     )
     groups: int = Field(gt=0, description="ABBA groups in a block, for each configuration")
+    trim: float = Field(
+        default=0.1, ge=0, lt=0.5, description="share of group values that a block value leaves out at each end"
+    )
     steps: int = Field(gt=0, description="N: a run has a random number of steps in [N, 2N]")
     margin: float = Field(ge=0, lt=1, description="gain that must be exceeded, relative")
     control_blocks: int = Field(ge=0, description="A/A blocks of the session")

@@ -13,9 +13,6 @@ from statistics import NormalDist, fmean, median, stdev
 
 from gatekeeper.domain.samples import Arm, Block, Group
 
-TRIM = 0.1
-"""Share of group values cut off at each end of a block."""
-
 
 def group_value(group: Group) -> float:
     """Return log(baseline / candidate) of a group: time per step, all runs of an arm together.
@@ -25,7 +22,7 @@ def group_value(group: Group) -> float:
     return math.log(_per_step([group], Arm.BASELINE) / _per_step([group], Arm.CANDIDATE))
 
 
-def trimmed_mean(values: Sequence[float], share: float = TRIM) -> float:
+def trimmed_mean(values: Sequence[float], share: float) -> float:
     """Return the mean without the lowest and highest ``floor(share * n)`` values.
 
     Raises:
@@ -37,16 +34,16 @@ def trimmed_mean(values: Sequence[float], share: float = TRIM) -> float:
     return fmean(sorted(values)[cut : len(values) - cut])
 
 
-def block_value(block: Block) -> float:
-    """Return the 10 % trimmed mean of the block's group values."""
-    return trimmed_mean([group_value(group) for group in block.groups])
+def block_value(block: Block, trim: float) -> float:
+    """Return the trimmed mean of the block's group values; ``trim`` is the share left out at each end."""
+    return trimmed_mean([group_value(group) for group in block.groups], trim)
 
 
-def unit_values(blocks: Sequence[Block]) -> list[float]:
+def unit_values(blocks: Sequence[Block], trim: float) -> list[float]:
     """Return one value for each pair of blocks, in order of the pair numbers: the mean of its two block values."""
     pairs: dict[int, list[float]] = {}
     for block in blocks:
-        pairs.setdefault(block.pair, []).append(block_value(block))
+        pairs.setdefault(block.pair, []).append(block_value(block, trim))
     return [fmean(pairs[number]) for number in sorted(pairs)]
 
 

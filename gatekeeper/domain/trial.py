@@ -35,7 +35,7 @@ class Trial:
         self.blocks = len(record.blocks)
         self.crossed_at: int | None = None
         self.failed: RaceOutcome | None = None
-        units = stats.unit_values(record.blocks)
+        units = stats.unit_values(record.blocks, request.rules.trim)
         self._looks = (self.blocks,) if single_look else self._rules.looks
         nominal = (alpha,) if single_look else scaled_p(self._rules.looks, self._rules.nominal_p, alpha)
         look = _Look(self.blocks, nominal[-1], tuple(units))
@@ -70,6 +70,7 @@ class Trial:
             values,
             p=self._look.p,
             margin=self._margin,
+            trim=self._rules.trim,
             floor_ns=plausibility.floor_ns(self._record, self._target),
             crossed_at=self.crossed_at,
             to_decide=None
@@ -125,9 +126,16 @@ def _shown(bound: float | None) -> str:
 
 def guard_figures(request: RaceRequest, record: ConfigurationRecord) -> Figures:
     """Return the figures of a guard configuration; with one unit the record's block SD stands in for its own."""
-    values = tuple(stats.unit_values(record.blocks))
+    values = tuple(stats.unit_values(record.blocks, request.rules.trim))
     floor = plausibility.floor_ns(record, request.target)
-    figures = _figures(record, values, p=FUTILITY_P, margin=math.log1p(-request.rules.guard_loss), floor_ns=floor)
+    figures = _figures(
+        record,
+        values,
+        p=FUTILITY_P,
+        margin=math.log1p(-request.rules.guard_loss),
+        trim=request.rules.trim,
+        floor_ns=floor,
+    )
     if figures.upper is not None:
         return figures.model_copy(update={"guard": True})
     reach = 1.645 * request.target.noise.block_sd / math.sqrt(2 * len(values))
@@ -153,13 +161,14 @@ def _figures(
     *,
     p: float,
     margin: float,
+    trim: float,
     floor_ns: float,
     crossed_at: int | None = None,
     to_decide: int | None = None,
 ) -> Figures:
     blocks = sorted(record.blocks, key=lambda block: block.pair)[: 2 * len(values)]
-    effects = [stats.block_value(block) for block in blocks]
-    control = [stats.block_value(block) for block in record.control]
+    effects = [stats.block_value(block, trim) for block in blocks]
+    control = [stats.block_value(block, trim) for block in record.control]
     gap = stats.intercept_gap(blocks)
     return Figures(
         label=record.configuration.label,

@@ -43,7 +43,7 @@ def test_adding_a_constant_moves_the_bounds_by_it(values: list[float], shift: fl
 def test_the_order_of_blocks_does_not_matter(order: list[int]) -> None:
     made = make.blocks(6, 0.02, 0.01)
     shuffled = [made[index] for index in order]
-    assert stats.unit_values(shuffled) == pytest.approx(stats.unit_values(made))
+    assert stats.unit_values(shuffled, 0.1) == pytest.approx(stats.unit_values(made, 0.1))
     assert stats.ratio_of_sums(shuffled) == pytest.approx(stats.ratio_of_sums(made))
 
 
@@ -59,12 +59,12 @@ def test_the_lower_bound_is_students(values: list[float], p: float) -> None:
     [(list(range(10)), 4.5), ([0.0] * 9 + [100.0], 0.0), ([1.0, 3.0], 2.0), ([-50.0, *[1.0] * 18, 60.0], 1.0)],
 )
 def test_trimmed_mean(values: list[float], expected: float) -> None:
-    assert stats.trimmed_mean(values) == pytest.approx(expected)
+    assert stats.trimmed_mean(values, 0.1) == pytest.approx(expected)
 
 
 def test_trimmed_mean_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="found none"):
-        stats.trimmed_mean([])
+        stats.trimmed_mean([], 0.1)
 
 
 def test_tim_order_linear_drift_is_unbiased_under_abba() -> None:
@@ -113,3 +113,10 @@ def test_control_limits_widen_with_tests_and_narrow_with_blocks() -> None:
     long_mean, long_sd = stats.control_limits(0.01, 0.002, 60, 12, 2)
     assert many_mean > mean > long_mean > 0.002
     assert sd > long_sd > 0.01
+
+
+def test_a_stall_in_one_group_of_few_moves_a_block_only_where_too_little_is_left_out() -> None:
+    stalled = make.blocks(2, 0.0, 0.0, groups=6)[0]
+    stalled = stalled.model_copy(update={"groups": (*stalled.groups[1:], make.group(make.STEP_NS, 2 * make.STEP_NS))})
+    assert abs(stats.block_value(stalled, 0.1)) > 0.1
+    assert stats.block_value(stalled, 0.25) == pytest.approx(0.0, abs=1e-6)
