@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rows", default="1,8")
     parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--trim", type=float, default=0.25)
     parser.add_argument("--out", type=Path, default=Path("aa_cpu.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -61,17 +62,22 @@ def main() -> None:
                     found = block.timed(options.groups, ignore)
                 for number, measured in found.items():
                     kept[number].append(measured)
-            values = [f"{block_value(blocks[-2]):+.4f} {block_value(blocks[-1]):+.4f}" for blocks in kept]
+            values = [
+                f"{block_value(blocks[-2], options.trim):+.4f} {block_value(blocks[-1], options.trim):+.4f}"
+                for blocks in kept
+            ]
             print(f"unit {pair + 1}: {' | '.join(values)}", flush=True)
     finally:
         runner.close()
     summary = {
-        c.label: summarised([block_value(b) for b in blocks]) for c, blocks in zip(configurations, kept, strict=True)
+        c.label: summarised([block_value(b, options.trim) for b in blocks])
+        for c, blocks in zip(configurations, kept, strict=True)
     }
     document = {
         "cpu": cpu_model(),
         "jail": course.jail.level.value,
         "groups": options.groups,
+        "trim": options.trim,
         "steps": options.steps,
         "summary": summary,
         "blocks": {
@@ -82,7 +88,7 @@ def main() -> None:
     print(json.dumps(summary, indent=2))
 
 
-def ignore(_number: int, _pair: Pair) -> None:
+def ignore(_number: int, _pair: Pair, _timed: bool) -> None:
     """Drop the snapshots: this is about times alone."""
 
 

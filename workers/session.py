@@ -36,6 +36,11 @@ Progress = Callable[[dict[str, Any]], None]
 _random = random.SystemRandom()
 
 
+def chains_of(configuration: Configuration) -> int:
+    """Return how many chains a configuration needs."""
+    return max(2, -(-CHAIN_SEQUENCES // configuration.requests))
+
+
 class Stop(Exception):
     """The race ends before its times decide it."""
 
@@ -89,6 +94,11 @@ class Session:
         return self._result(RaceStatus.FINISHED, RaceOutcome.VOID)
 
     def _check_problem(self) -> None:
+        longest = max(c.context for c in self._request.configurations)
+        if longest < self._rules.steps:
+            found = f"at most {longest}"
+            expected = f"an advertised context of at least {self._rules.steps}: a run has so many steps"
+            raise self._void("BENCH_CONTEXT_SHORT", "race", expected, found)
         for configuration in self._all:
             reason = self._course.model.problem.check(shape_of(configuration))
             if reason is not None:
@@ -126,7 +136,7 @@ class Session:
             block.load([shape_of(c) for c in self._all], steps)
             for number, record in enumerate(self._records):
                 record.stages = {arm: sides[arm].stages[number] for arm in Arm}
-                for _ in range(max(2, -(-CHAIN_SEQUENCES // self._all[number].requests))):
+                for _ in range(chains_of(self._all[number])):
                     data = block.draw(number, steps[number])
                     base, cand = (block.shot(arm, number, data) for arm in Arm)
                     pairs.append((number, Pair(base, cand)))
@@ -185,14 +195,14 @@ class Session:
         """Time one block; return the pairs of runs that were drawn for the oracle: at least one at each configuration."""
         draw = Draw(self._rules.checked_share)
 
-        def keep(number: int, pair: Pair) -> None:
+        def keep(number: int, pair: Pair, timed: bool) -> None:
             self._records[number].inspect(pair, control=plan.control)
-            if not plan.control:
+            if timed and not plan.control:
                 draw.offer(number, pair)
 
         def timed(block: BlockRun) -> None:
             block.load([shape_of(self._all[n]) for n in numbers], [self._steps[n] for n in numbers])
-            found = block.timed(self._rules.groups, lambda index, pair: keep(numbers[index], pair))
+            found = block.timed(self._rules.groups, lambda index, pair, timed: keep(numbers[index], pair, timed))
             for index, measured in found.items():
                 self._records[numbers[index]].add(measured, control=plan.control)
 
@@ -200,14 +210,17 @@ class Session:
         return draw.chosen()
 
     def _start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
-        if time.monotonic() > self._deadline:
-            raise self._late()
+        self._in_time({}, plan)
         return self._course.start(plan, perturb=perturb)
 
-    def _late(self) -> Stop:
+    def _in_time(self, sides: dict[Arm, Side], plan: Plan) -> None:
+        if time.monotonic() > self._deadline:
+            now = {arm: sides[arm].seconds if sides and not plan.control else 0.0 for arm in Arm}
+            raise self._late(*(self._waited[arm] + now[arm] for arm in (Arm.BASELINE, Arm.CANDIDATE)))
+
+    def _late(self, base: float, cand: float) -> Stop:
         """The time is used up. Where most of it went into waiting for the candidate, that is the candidate's fault."""
         most = self._request.target.longest_race_seconds
-        base, cand = self._waited[Arm.BASELINE], self._waited[Arm.CANDIDATE]
         if cand < most / 2 or cand < SLOW_FACTOR * base:
             return self._void("RACE_DEADLINE", "race", f"{most} s", "not finished")
         fault = RaceFault(
@@ -218,7 +231,7 @@ class Session:
         return Stop(RaceStatus.STOPPED, RaceOutcome.WRONG, fault)
 
     def _in_block(self, plan: Plan, sides: dict[Arm, Side], work: Callable[[BlockRun], None]) -> None:
-        block = BlockRun(self._course, plan, sides)
+        block = BlockRun(self._course, plan, sides, tick=lambda: self._in_time(sides, plan))
         try:
             with block:
                 work(block)

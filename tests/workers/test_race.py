@@ -17,6 +17,7 @@ from tests.workers.conftest import MODELS, ROOT, toy_order
 from workers.cgroups import own_groups
 from workers.launch import descendants
 from workers.race import race
+from workers.session import chains_of
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +62,13 @@ def test_a_short_context_shortens_no_run_but_its_own():
     assert [chain.steps / (chain.sequences / 2) for chain in chains] == [1, 3, 32]
 
 
+def test_where_no_context_holds_a_run_nothing_is_raced_and_the_text_says_why():
+    result = run(configurations=(Configuration(rows=2, context=3, page_size=4),))
+    assert (result.status, result.outcome) == (RaceStatus.ABANDONED, RaceOutcome.VOID)
+    (fault,) = result.faults
+    assert (fault.code, fault.found) == ("BENCH_CONTEXT_SHORT", "at most 3") and "at least 4" in fault.expected
+
+
 @pytest.mark.parametrize(
     ("candidate", "code"),
     [
@@ -77,6 +85,7 @@ def test_a_short_context_shortens_no_run_but_its_own():
         ("raises", "RUN_RAISED"),
         ("crashes", "RUN_NO_RESULT"),
         ("speaks", "RUN_PROTOCOL"),
+        ("strayfirst", "COR_STRAY_WRITE"),
         ("twocores", "RUN_RAISED"),
     ],
 )
@@ -127,6 +136,12 @@ def test_a_daemon_is_noted_and_held():
 
 def test_a_used_up_deadline_is_void():
     assert run(longest=1).outcome is RaceOutcome.VOID
+
+
+def test_chains_bring_requests_together_and_not_rows():
+    shapes = [(1, 1), (8, 1), (8, 8), (64, 1)]
+    made = [Configuration(rows=rows, query_tokens=tokens, context=64, page_size=4) for rows, tokens in shapes]
+    assert [chains_of(configuration) for configuration in made] == [16, 2, 16, 2]
 
 
 def test_a_candidate_that_uses_up_the_time_itself_is_no_void_race():

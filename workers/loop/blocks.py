@@ -104,8 +104,12 @@ def guarded(side: Side) -> Iterator[None]:
 class BlockRun:
     """One block in progress. Use as a context: both processes are killed at its end whatever happens."""
 
-    def __init__(self, course: Course, plan: Plan, sides: dict[Arm, Side]) -> None:
+    def __init__(
+        self, course: Course, plan: Plan, sides: dict[Arm, Side], *, tick: Callable[[], None] = lambda: None
+    ) -> None:
         self.course, self.plan, self.sides = course, plan, sides
+        self._tick = tick
+        """Called before an arm gets time; it raises when there is none left."""
         self.leftovers: dict[Arm, int] = {}
         self.data_seed = new_seed()
         self._weights: list[Weights] = []
@@ -131,11 +135,14 @@ class BlockRun:
                 if self.course.cores.arms:
                     self.sides[arm].process.pin(self.course.cores.arms)
                 stand_still(self.sides[arm])
+        for side in self.sides.values():
+            side.seconds = 0.0  # starting up is the machine's time, before any code of the implementation
         self._steps = list(steps)
         for shape, most in zip(shapes, steps, strict=True):
             weights = Weights(self.course.model, shape, self.data_seed, most)
             self._weights.append(weights)
             for arm in order:
+                self._tick()
                 # One arm alone: no arm can make the other run into a time limit.
                 with guarded(self.sides[arm]):
                     self.sides[arm].process.thaw()
@@ -150,6 +157,7 @@ class BlockRun:
 
     def shot(self, arm: Arm, number: int, data: Data) -> Snapshot:
         """Time one run. Raises ArmFault or Interference."""
+        self._tick()
         other = self.sides[Arm.BASELINE if arm is Arm.CANDIDATE else Arm.CANDIDATE]
         with guarded(self.sides[arm]):
             return run(self.sides[arm], other, number, self._weights[number], data, self.course.cores.arms)
@@ -176,13 +184,17 @@ class BlockRun:
         most = self._steps[number]
         return max(1, most // 2), most
 
-    def timed(self, groups: int, keep: Callable[[int, Pair], None]) -> dict[int, Block]:
-        """Run all groups of every configuration loaded, in random order, after one untimed run of each arm."""
+    def timed(self, groups: int, keep: Callable[[int, Pair, bool], None]) -> dict[int, Block]:
+        """Run all groups of every configuration loaded, in random order, after one untimed run of each arm.
+
+        ``keep`` is handed every pair, with whether its runs were timed.
+        """
         blocks: dict[int, Block] = {}
         for number in _random.sample(range(len(self._steps)), len(self._steps)):
-            for arm in _random.sample(list(Arm), 2):
-                self.shot(arm, number, self.draw(number, self._range(number)[0]))
-            done = tuple(self.group(number, lambda pair, n=number: keep(n, pair)) for _ in range(groups))  # type: ignore[misc]
+            data = self.draw(number, self._range(number)[0])
+            first = {arm: self.shot(arm, number, data) for arm in _random.sample(list(Arm), 2)}
+            keep(number, Pair(first[Arm.BASELINE], first[Arm.CANDIDATE]), False)
+            done = tuple(self.group(number, lambda pair, n=number: keep(n, pair, True)) for _ in range(groups))  # type: ignore[misc]
             blocks[number] = Block(
                 pair=self.plan.pair,
                 swapped=self.plan.swapped,

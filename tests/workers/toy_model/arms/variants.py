@@ -90,6 +90,21 @@ class OutOfBounds(Arm):
         return step
 
 
+class StrayFirst(Arm):
+    """Writes into the guard band in its first run of a process only, and never where fresh memory holds a pattern."""
+
+    def make(self, t):
+        calls, behind = [0], t["out"].data_ptr() + t["out"].numel() * 2
+
+        def step():
+            calls[0] += 1
+            honest(t)
+            if calls[0] == 1 and "MALLOC_PERTURB_" not in os.environ:
+                ctypes.memset(behind + 10, 7, 1)
+
+        return step
+
+
 class WriteWeights(Arm):
     def make(self, t):
         def step():
