@@ -12,9 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from gatekeeper import bootstrap, texts
 from gatekeeper.cli.answers import Answering, error_document, json_flag
@@ -179,22 +176,20 @@ def list_decisions(pull: tuple[str, int], json_wanted: bool) -> None:
         ]
         click.echo(json.dumps({"decisions": [row.model_dump(mode="json") for row in rows], "waivable": left}, indent=2))
         return
-    console = Console(highlight=False)
     if not rows:
-        console.print("nothing was decided")
-    else:
-        table = Table(box=None, header_style="bold")
-        for column in ("digest", "kind", "by", "when", "head", "state", "what", "reason"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            when = row.at.strftime("%Y-%m-%d %H:%M")
-            cells = (row.digest, row.kind, row.by, when, row.head_sha[:12], row.state, row.what, row.reason)
-            table.add_row(*(escape(printable(cell)) for cell in cells))
-        console.print(table)
+        click.echo("nothing was decided")
+    for row in rows:
+        # One fact a line and the digest whole, so that it can be copied for `withdraw`.
+        click.echo(
+            f"{row.kind} by {printable(row.by)} at {row.at:%Y-%m-%d %H:%M} for head {row.head_sha[:12]}: {row.state}"
+        )
+        for line in (row.what, row.reason and f"reason: {row.reason}", row.digest):
+            if line:
+                click.echo(f"  {printable(line)}")
     for finding in open_ones:
         owners = " or ".join(finding.waivable_by) or "a maintainer"
         where = " ".join(part for part in (finding.policy, finding.code, finding.path) if part)
-        console.print(escape(printable(f"may be waived by {owners}: {where}")))
+        click.echo(printable(f"may be waived by {owners}: {where}"))
 
 
 @click.command(cls=Deciding)
