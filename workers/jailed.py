@@ -13,6 +13,8 @@ from workers.cgroups import Cgroup
 from workers.processes import ProcessTree
 
 LOG_LIMIT = 64 << 10
+KILL_SECONDS = 10.0
+KILL_AGAIN_SECONDS = 0.1
 
 
 class Ending(StrEnum):
@@ -142,11 +144,31 @@ class JailedProcess:
         """Kill the whole tree now, and return how it ended."""
         return self._ended or self._end(self.extra_processes())
 
+    def _kill_all(self) -> None:
+        """Kill until the main process is gone, and once more what it may have started meanwhile.
+
+        A process that has just been started may not have entered its control group yet: killing the group alone would miss
+        it, and waiting for it would never end.
+
+        Raises:
+            TimeoutError: if the main process does not die (it hangs in the kernel).
+        """
+        deadline = time.monotonic() + KILL_SECONDS
+        while True:
+            self._holder.kill()
+            self._process.kill()
+            try:
+                self._process.wait(KILL_AGAIN_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"process {self.pid} does not end within {KILL_SECONDS:g} s") from None
+        self._holder.kill()
+
     def _end(self, leftovers: int) -> Ended:
         code = self._process.poll()
         cpu_seconds = self._holder.cpu_seconds()
-        self._holder.kill()
-        self._process.wait()
+        self._kill_all()
         self._holder.remove()
         if code is None:
             how, status = Ending.KILLED, 0

@@ -15,7 +15,7 @@ from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.errors import Retryable
 from tests.workers.conftest import ROOT
 from workers.jail import Bind, Jail, Limits, complaint, find_jail, process_jail
-from workers.jailed import Ending
+from workers.jailed import Ending, JailedProcess
 from workers.loop.runs import IDLE_SECONDS
 from workers.processes import state_of
 
@@ -43,6 +43,36 @@ def test_every_ending_is_typed(way):
     assert (died.how, died.status) == (Ending.SIGNALLED, signal.SIGSEGV)
     hung = python(way, "import time, signal; signal.signal(15, signal.SIG_IGN); time.sleep(60)").finish(0.3)
     assert hung.how is Ending.KILLED and not hung.clean
+
+
+@each_way
+def test_a_process_that_has_just_been_started_can_be_killed(way):
+    # The launcher enters its control group by itself; a kill may come before that.
+    for delay in (0, 0, 0, 0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.04):
+        process = python(way, "import time; time.sleep(60)")
+        time.sleep(delay)
+        assert process.kill().how is Ending.KILLED
+        assert not process.alive()
+
+
+def test_killing_does_not_wait_for_a_process_outside_its_group():
+    class Empty:
+        """A group that the process has not entered."""
+
+        def kill(self):
+            pass
+
+        remove = kill
+
+        def cpu_seconds(self):
+            return 0.0
+
+        def processes(self):
+            return []
+
+    sleeping = subprocess.Popen(["/bin/sleep", "60"])
+    ended = JailedProcess(sleeping, Empty(), None, own_processes=1).kill()  # type: ignore[arg-type]
+    assert ended.how is Ending.KILLED and sleeping.returncode == -signal.SIGKILL
 
 
 @each_way
