@@ -54,7 +54,7 @@ BASE = {
     f"{ROOT}/fast_old/a.py": "x = 1\n",
     "stock/models/other_moe/acme/model.py": "pass\n",
 }
-GATE = "from .other import x\n\n\nclass C:\n    pass\n\n\ncandidate = C()\n\n\ndef enabled(config):\n    return False\n"
+GATE = "from .other import x\n\n\nclass C:\n    pass\n\n\ncandidate = C()\n\n\ndef enabled(config):\n    return config.switches.get('fast') == '1'\n"
 
 
 @pytest.fixture
