@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import structlog
 from sqlalchemy import Engine, text
 
 from gatekeeper.store.engine import make_engine
@@ -27,6 +29,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
         postgres = [pytest.param("postgres", marks=pytest.mark.services)] if server_url() else []
         metafunc.parametrize("backend", ["sqlite", *postgres])
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Undo what a test made of this process's logs: a handler that writes to a closed stream would disturb every later test."""
+    root = logging.getLogger()
+    handlers, level, ours = list(root.handlers), root.level, structlog.get_config()
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.configure(**ours)
 
 
 @dataclass
