@@ -87,6 +87,7 @@ class Gate:
     def run(self, command: str, pull: SamplePull, *options: str, head: str | None = None) -> tuple[int, str, str]:
         """Run a command about a pull request; returns exit status, standard output and standard error."""
         at = ("--head", head or self.upstream.heads[pull.number]) if head != "" else ()
+        self.capsys.readouterr()  # what the service said until now
         status = main([command, f"{delivery.REPOSITORY}#{pull.number}", *at, *options])
         said = self.capsys.readouterr()
         return status, said.out, said.err
