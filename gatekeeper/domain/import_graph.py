@@ -79,9 +79,13 @@ def foreign(
 
     Private are the directories of another model or vendor (a root around the own directory is none), and modules and names of
     this repository with a leading underscore; these belong to the package that holds them, and are open to the code below it.
+    Of a target that is imported more than once, the first line counts.
     """
     found = []
+    first: dict[str, int] = {}
     for target, line in targets:
+        first.setdefault(target, line)
+    for target, line in first.items():
         place = target.replace(".", "/")
         if within(target, package_of(directory)) or within(target, package_of(root)):
             continue

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from gatekeeper.domain import risky_names as risky
 from gatekeeper.domain.hook_additions import within
 from gatekeeper.domain.hook_scopes import Function, own_nodes
+from gatekeeper.domain.import_graph import imports_of
+from gatekeeper.domain.python_imports import import_targets
 from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.zone_names import BUILTINS, IMPORTS, Meanings
 
@@ -25,6 +27,7 @@ _HEXADECIMAL = re.compile(r"[0-9A-Fa-fx\\,\s]+")
 _LONGEST = 1000
 """Characters of encoded data (pairs of digits, for hexadecimal) in one text that nobody need ask about."""
 _MOST = 50
+_TELLING = {ast.Attribute, ast.Subscript, ast.Call, ast.Import, ast.ImportFrom, ast.Constant}
 
 
 @dataclass(frozen=True)
@@ -38,27 +41,32 @@ class Seen:
 
 @dataclass
 class Reading:
-    """What one file does. ``imports`` holds (dotted target, line) of modules that are imported by a call."""
+    """What one file does. ``imports`` holds (dotted target, line) of every import, by statement and by call."""
 
     seen: list[Seen] = field(default_factory=list)
     imports: list[tuple[str, int]] = field(default_factory=list)
 
 
 def read_code(source: bytes, path: str, package: str) -> Reading:
-    """Read a Python file at ``path`` in the directory of dotted name ``package``. One that does not parse shows nothing."""
+    """Read a Python file at ``path`` in the directory of dotted name ``package``.
+
+    One that does not parse shows nothing; one nested too deeply to be read shows its imports.
+    """
     try:
         module = parse_python(source)
         scan = _Scan(path, package)
         scan.scope(module.body, set())
         scan.reading.seen.extend(_odd_names(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Reading()
+        return Reading(imports=list(imports_of(source, path)))
+    scan.reading.imports.sort(key=lambda each: each[1])
     scan.reading.seen = sorted(set(scan.reading.seen), key=lambda each: (each.line, each.code, each.found))[:_MOST]
     return scan.reading
 
 
 class _Scan:
     def __init__(self, path: str, package: str) -> None:
+        self.path = path
         self.package = package
         self.reading = Reading()
         self._meanings = Meanings(path)
@@ -107,11 +115,17 @@ class _Scan:
         self.reading.seen.append(Seen(code, getattr(node, "lineno", 1), (found or ast.unparse(node))[:160]))
 
     def _node(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            if self._foreign(node.value):
+        if type(node) not in _TELLING:
+            return
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            if not isinstance(node.ctx, ast.Load) and self._foreign(node.value):
                 self._note("ISO_FOREIGN_MUTATION", node, f"a change of {ast.unparse(node)}")
         elif isinstance(node, ast.Call):
             self._call(node)
+        elif isinstance(node, ast.Import):
+            self.reading.imports.extend((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            self.reading.imports.extend((target, node.lineno) for _, target in import_targets(node, self.path))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
             text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             if _is_opaque(text):

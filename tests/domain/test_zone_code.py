@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from gatekeeper.domain.import_graph import imports_of
 from gatekeeper.domain.zone_code import read_code
 
 PATH, PACKAGE = "core/models/fast/k.py", "core.models.fast"
@@ -86,7 +87,14 @@ def test_each_spelling_is_named_and_its_twin_is_not(code: str, trick: str, twin:
 
 def test_an_import_by_a_call_is_an_import() -> None:
     reading = read_code(b"import importlib\nimportlib.import_module('core.other._private')\n", PATH, PACKAGE)
-    assert reading.imports == [("core.other._private", 2)]
+    assert reading.imports == [("importlib", 1), ("core.other._private", 2)]
+
+
+def test_the_imports_of_every_scope_are_seen() -> None:
+    text = b"import a.b\ndef f():\n    from . import c\n    class D:\n        if x:\n            import e as g\n"
+    found = read_code(text, PATH, PACKAGE).imports
+    assert sorted(found) == sorted(imports_of(text, PATH))
+    assert [line for _, line in found] == [1, 3, 6]
 
 
 def test_long_texts_are_read_in_linear_time() -> None:
