@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from gatekeeper import logs
-from gatekeeper.backends.local import JOBS, RACES, LocalQueue, Place
+from gatekeeper.backends.local import JOBS, LOOK_SECONDS, RACES, LocalQueue, Place, Timer
 from gatekeeper.backends.subprocesses import SubprocessRunner
 from gatekeeper.catalog import load_catalog
 from gatekeeper.config import Settings
@@ -38,7 +38,7 @@ from gatekeeper.services import jobs
 from gatekeeper.services.deliveries import Quotas
 from gatekeeper.services.evaluate import RACE_REQUEST
 from gatekeeper.services.handlers import HANDLERS
-from gatekeeper.services.reconcile import reconcile
+from gatekeeper.services.reconcile import reconcile, wake
 from gatekeeper.store.engine import make_engine
 from gatekeeper.store.migrate import migrate, pending_revisions
 from gatekeeper.store.pulls import Pull
@@ -104,9 +104,11 @@ class Service:
         """Start to work, where this process does the work itself."""
         if self.local is not None:
             store = self.ctx.store
-            self.local.start(
-                self.run_job, lambda job_id: place_of(store, job_id), self.reconcile, self.settings.reconcile_seconds
+            timers = (
+                Timer("reconcile.failed", self.reconcile, self.settings.reconcile_seconds),
+                Timer("queue.look_failed", lambda: wake(self.ctx), LOOK_SECONDS),
             )
+            self.local.start(self.run_job, lambda job_id: place_of(store, job_id), timers)
 
     def close(self) -> None:
         """Finish what is running, as far as it ends in time; what does not is tried again later."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -75,8 +76,12 @@ def test_without_a_broker_the_process_works_itself_and_migrates_its_database(ser
     assert service.local is not None and service.broker is None
     assert service.pending_revisions() == []
     assert service.ctx.queue is service.local
+
+
+def test_a_worker_without_a_broker_is_refused_before_anything_is_opened(settings: Settings) -> None:
     with pytest.raises(ConfigurationError, match="CONFIG_BROKER_URL"):
-        tasks.register(service)
+        tasks.build_worker(settings)
+    assert not settings.data_dir.exists()
 
 
 def test_with_a_broker_it_does_not_and_an_old_database_stops_the_start(settings: Settings) -> None:
@@ -129,6 +134,25 @@ def test_an_embedded_service_works_off_its_queue_and_stops(settings: Settings) -
     assert row is not None and "INTAKE_REPOSITORY" in (row.error or "")
     service.close()
     assert not service.local.alive()
+
+
+def test_what_another_process_enqueued_is_done_long_before_the_next_reconcile(settings: Settings) -> None:
+    settings = changed(settings, reconcile_seconds=3600)
+    service, command = bootstrap.build(settings), bootstrap.build(settings)
+    service.start()
+    time.sleep(0.2)  # the first look is over
+    with command.ctx.store.begin() as uow:
+        job_id = uow.enqueue(JobKind.INTAKE, "1:1")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with command.ctx.store.read() as uow:
+            row = uow.job(job_id)
+        if row is not None and row.state is JobState.FAILED:
+            break
+        time.sleep(0.05)
+    command.close()
+    service.close()
+    assert row is not None and row.state is JobState.FAILED
 
 
 def race(service: bootstrap.Service, tree: str, priority: int, target: str = "cpu") -> str:

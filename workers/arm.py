@@ -89,18 +89,18 @@ class Loaded:
                 x.copy_(noise[t + 1].float() + contract.feedback(out, multipliers, table))
 
 
-def find(entry_point: str, root: str) -> Any:
-    """Import ``module:attribute`` from below ``root``; packages above the module's own are bare: no ``__init__`` runs."""
+def find(entry_point: str, root: str, bare: int) -> Any:
+    """Import ``module:attribute`` from below ``root``. Of its packages the first ``bare`` are empty: no ``__init__`` runs."""
     module, attribute = entry_point.split(":")
     parts = module.split(".")
     if root not in sys.path:
         sys.path.insert(0, root)
-    for depth in range(1, len(parts) - 1):
+    for depth in range(1, bare + 1):
         name = ".".join(parts[:depth])
         if name not in sys.modules:
-            bare = types.ModuleType(name)
-            bare.__path__ = [str(Path(root, *parts[:depth]))]
-            sys.modules[name] = bare
+            package = types.ModuleType(name)
+            package.__path__ = [str(Path(root, *parts[:depth]))]
+            sys.modules[name] = package
     return getattr(importlib.import_module(module), attribute)
 
 
@@ -161,7 +161,7 @@ class Stub:
         order = json.loads(payload)
         if kind is wire.Kind.DESCRIBE:
             implementation, facts, shape = (
-                find(order["entry_point"], order["root"]),
+                find(order["entry_point"], order["root"], order["bare"]),
                 freeze(order["facts"]),
                 shape_of(order["shape"]),
             )
@@ -170,7 +170,7 @@ class Stub:
         if kind is wire.Kind.LOAD:
             stages = self.load(order, descriptors)
             return wire.Kind.LOADED, "\n".join(str(stage)[:80] for stage in stages)[:4000].encode("utf-8", "replace")
-        implementation = find(order["entry_point"], order["root"])
+        implementation = find(order["entry_point"], order["root"], order["bare"])
         facts = freeze(order["facts"])
         return wire.Kind.ANSWERS, b"".join(answered(implementation, facts, shape_of(s)) for s in order["shapes"])
 

@@ -75,6 +75,7 @@ class Side:
         order = {
             "entry_point": self.code.entry_point,
             "root": self.code.root(self.jail),
+            "bare": self.code.bare,
             "facts": model.facts(),
             "shape": shape_fields(shape),
         }
@@ -102,6 +103,7 @@ class Side:
         order = {
             "entry_point": self.code.entry_point,
             "root": self.code.root(self.jail),
+            "bare": self.code.bare,
             "facts": model.facts(),
             "shapes": [shape_fields(shape) for shape in shapes],
         }

@@ -30,6 +30,16 @@ class Code:
         below = self.shown.relative_to(self.base).as_posix()
         return Bind(self.shown, SEEN if below == "." else f"{SEEN}/{below}")
 
+    @property
+    def bare(self) -> int:
+        """How many of the entry point's leading packages are the framework's: those above ``shown``, whose ``__init__`` is not there.
+
+        Of a whole checkout it is not known where the candidate's own packages begin; then all but the innermost are.
+        """
+        below = len(self.shown.relative_to(self.base).parts)
+        packages = len(self.entry_point.split(":")[0].split(".")) - 1
+        return max(0, min(below or packages, packages) - 1)
+
     def root(self, jail: Jail) -> str:
         """Return the directory that import names are relative to, as the jailed process sees it."""
         below = len(self.shown.relative_to(self.base).parts)

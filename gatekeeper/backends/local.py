@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -18,7 +19,18 @@ Place = tuple[str, int]
 """Lane and priority of a job: in a lane the highest priority goes first, then what came first."""
 RunJob = Callable[[str], datetime | None]
 """Runs a job by id; returns when to come back if it is queued for later."""
+LOOK_SECONDS = 2.0
+"""How often an embedded queue looks for jobs of another process: ``gatekeeper approve`` should set work free while one watches."""
 LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Timer:
+    """What is called every ``seconds``; an error of ``call`` is logged as ``event``."""
+
+    event: str
+    call: Callable[[], object]
+    seconds: float
 
 
 class LocalQueue:
@@ -26,7 +38,7 @@ class LocalQueue:
 
     Probes belong into that lane too: they would disturb the timing of a race that runs beside them.
 
-    A timer thread carries ids to lanes, brings back jobs that are queued for later, and calls ``reconcile`` regularly.
+    A timer thread carries ids to lanes, brings back jobs that are queued for later, and calls what is due regularly.
     """
 
     def __init__(self, threads: int = 2, race_slots: int = 1) -> None:
@@ -45,11 +57,9 @@ class LocalQueue:
         """Say that these jobs may be claimed. Also allowed before :meth:`start`."""
         self._put(job_ids, at=time.monotonic())
 
-    def start(
-        self, run_job: RunJob, place_of: Callable[[str], Place], reconcile: Callable[[], object], every: float
-    ) -> None:
-        """Start all threads. ``place_of`` says where a job id belongs; ``reconcile`` is called every ``every`` seconds."""
-        timer = threading.Thread(target=self._time, args=(place_of, reconcile, every), name="timer", daemon=True)
+    def start(self, run_job: RunJob, place_of: Callable[[str], Place], timers: Sequence[Timer]) -> None:
+        """Start all threads. ``place_of`` says where a job id belongs; each of ``timers`` is called at once and then regularly."""
+        timer = threading.Thread(target=self._time, args=(place_of, timers), name="timer", daemon=True)
         self._threads.append(timer)
         for lane, size in self._sizes.items():
             for number in range(size):
@@ -81,13 +91,14 @@ class LocalQueue:
                 heapq.heappush(self._coming, (at, job_id))
             self._changed.notify_all()
 
-    def _time(self, place_of: Callable[[str], Place], reconcile: Callable[[], object], every: float) -> None:
-        next_reconcile = time.monotonic()
+    def _time(self, place_of: Callable[[str], Place], timers: Sequence[Timer]) -> None:
+        following = [time.monotonic()] * len(timers)
         while not self._stopping.is_set():
-            if time.monotonic() >= next_reconcile:
-                _guarded("reconcile.failed", reconcile)
-                next_reconcile = time.monotonic() + every
-            for job_id in self._due(until=next_reconcile):
+            for number, timer in enumerate(timers):
+                if time.monotonic() >= following[number]:
+                    _guarded(timer.event, timer.call)
+                    following[number] = time.monotonic() + timer.seconds
+            for job_id in self._due(until=min(following, default=time.monotonic() + 60)):
                 _guarded("queue.dispatch_failed", partial(self._dispatch, job_id, place_of))
 
     def _due(self, until: float) -> list[str]:

@@ -6,6 +6,9 @@ import json
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from gatekeeper.backends.machine import Machine
 from gatekeeper.catalog import ROOT, load_catalog
 from gatekeeper.cli.faults import writable
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.decision import Decision
-from gatekeeper.domain.errors import GatekeeperError, Retryable
+from gatekeeper.domain.errors import GatekeeperError, Postponed, Retryable
 from gatekeeper.domain.race import (
     ENTRY_POINT,
     CodeSource,
@@ -132,7 +136,8 @@ def race(
         ),
         rules=RULES.model_copy(update={"groups": groups}),
     )
-    result = run(RaceOrder(request=request, alpha=0.01))
+    with quiet_machine(Machine()):
+        result = run(RaceOrder(request=request, alpha=0.01))
     decision = decide_race(request, result, 0.01)
     outcome = decision.outcome or RaceOutcome.VOID
     status = EXIT.get(outcome, 1)
@@ -141,6 +146,23 @@ def race(
     if json_file != "-":
         show(outcome, decision, result)
     return status
+
+
+@contextmanager
+def quiet_machine(machine: Machine) -> Iterator[None]:
+    """Hold this machine for a race as the service's own races do: wait while a probe runs, and let none begin."""
+    with ExitStack() as held:
+        told = False
+        while True:
+            try:
+                held.enter_context(machine.racing())
+                break
+            except Postponed as taken:
+                if not told:
+                    click.echo(f"waiting: {taken.found} on this machine", err=True)
+                told = True
+                time.sleep(0.5)
+        yield
 
 
 def run(order: RaceOrder) -> RaceResult:

@@ -35,7 +35,7 @@ def report_speed(report: Report, found: Standing, claims: dict[str, float]) -> N
     if decision.outcome in (RaceOutcome.WRONG, RaceOutcome.DECLINED):
         report.add(
             "BENCH_NOT_COMPARED",
-            f"{found.target}: a candidate that is {decision.outcome.value} has no speed",
+            f"on {found.target}: a candidate that is {decision.outcome.value} has no speed",
             expected="right at every advertised configuration",
             found=decision.outcome.value,
         )
@@ -51,7 +51,7 @@ def report_jail(report: Report, found: Standing, least: JailLevel) -> None:
         if jail.rank < needed.rank:
             report.add(
                 "BENCH_JAIL_LEVEL",
-                f"{found.target}: the race ran in a weaker jail than asked for",
+                f"on {found.target}: the race ran in a weaker jail than asked for",
                 expected=f"{needed.value} or stronger",
                 found=jail.value,
             )
@@ -61,10 +61,12 @@ def summary_of(found: Standing) -> str:
     """Return one line for the check: target, outcome, the smallest lower bound and what was measured."""
     decision = found.decision
     if decision is None or decision.outcome is None:
-        return f"{found.target}: waits for {'a race' if found.request.target.owned else 'a log'}"
+        return f"on {found.target}: waits for {'a race' if found.request.target.owned else 'a log'}"
     bounds = [figure.lower for figure in decision.figures if figure.lower is not None and not figure.guard]
     least = f", at least {min(bounds):.3f} times as fast" if bounds and decision.outcome is RaceOutcome.BETTER else ""
-    return f"{found.target}: {decision.outcome.value}{least} (comm={decision.communication}, alpha {decision.alpha:g})"
+    return (
+        f"on {found.target}: {decision.outcome.value}{least} (comm={decision.communication}, alpha {decision.alpha:g})"
+    )
 
 
 def _claim(report: Report, found: Standing, decision: Decision, claim: float | None) -> None:
@@ -85,7 +87,7 @@ def _shown_communication(report: Report, found: Standing, decision: Decision) ->
     if decision.communication == "shard":
         report.add(
             "BENCH_SHARD",
-            f"{found.target}: one rank's shard was raced; nothing is shown about communication between ranks",
+            f"on {found.target}: one rank's shard was raced; nothing is shown about communication between ranks",
             expected="comm=real for figures of several ranks",
             found="comm=shard",
             effect=Effect.NOTE,

@@ -45,16 +45,16 @@ def judge_races(
         report.requirements.append(approval)
     for contest, request in _pairs(found):
         if too_short(report, request):
-            lines.append(f"{request.target.name}: no served context is long enough to race")
+            lines.append(f"on {request.target.name}: no served context is long enough to race")
             continue
         now = standing(request, evidence, subject.now, parameters)
         by = waived(subject, request.target.name, policy)
         if by is not None and not request.target.owned and now.decision is None:
-            report.add(NO_EVIDENCE, f"{request.target.name}: waived by {by}", effect=Effect.NOTE)
-            lines.append(f"{request.target.name}: waived by {by}")
+            report.add(NO_EVIDENCE, f"on {request.target.name}: waived by {by}", effect=Effect.NOTE)
+            lines.append(f"on {request.target.name}: waived by {by}")
             continue
         if now.decision is None and approval is not None:
-            lines.append(f"{request.target.name}: waits for a maintainer to approve this head")
+            lines.append(f"on {request.target.name}: waits for a maintainer to approve this head")
             continue
         if not ask(report, now, asked_for=asked_for):
             report_on(report, contest, now)
@@ -75,7 +75,7 @@ def too_short(report: Report, request: RaceRequest) -> bool:
         return False
     report.add(
         TOO_SHORT,
-        f"{request.target.name}: the served contexts are too short for a race",
+        f"on {request.target.name}: the served contexts are too short for a race",
         expected=f"a served context of at least {request.rules.steps} tokens, the least number of steps of a run",
         found=f"at most {longest}",
     )

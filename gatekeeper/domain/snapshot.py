@@ -111,6 +111,8 @@ class Snapshot(Document):
     """Merge base to head, one comparison for each merge base."""
     merged: Comparison | None
     """Base tip to the merge result; None when the merge conflicts or no merge base exists."""
+    conflicts: tuple[str, ...] = ()
+    """The first paths that keep the head from merging into the base tip, where git could tell."""
     defects: tuple[TreeDefect, ...] = ()
     configuration: Digest
     """Digest of the repository's configuration as read from the base branch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gatekeeper.domain.documents import shown_path
 from gatekeeper.domain.errors import ConfigurationError, GatekeeperError, Rejected
 from gatekeeper.git import plumbing
 from gatekeeper.git.objects import ObjectReader
@@ -15,10 +16,11 @@ MERGE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Merge:
-    """What merging gives: ``tree`` is the result's tree, or None with the reason why there is none."""
+    """What merging gives: ``tree`` is the result's tree, or None; then ``conflicts`` holds the paths that stood in the way."""
 
     tree: str | None
-    reason: str = ""
+    conflicts: tuple[str, ...] = ()
+    """Shown spelling, sorted."""
 
 
 class Repository:
@@ -85,15 +87,18 @@ class Repository:
             "merge-tree",
             "--write-tree",
             "--no-messages",
+            "--name-only",
+            "-z",
             "--",
             plumbing.full_id(base),
             plumbing.full_id(head),
             allowed=(0, 1),
             seconds=MERGE_SECONDS,
         )
+        tree, *conflicts = done.output.split(b"\0")
         if done.status == 1:
-            return Merge(None, "the merge conflicts")
-        return Merge(plumbing.full_id(done.text))
+            return Merge(None, tuple(sorted({shown_path(path) for path in conflicts if path})))
+        return Merge(plumbing.full_id(tree.decode("ascii", "replace")))
 
     def require_complete(self) -> None:
         """Refuse a shallow or partial repository: its merge bases and trees may be wrong or missing.

@@ -8,6 +8,9 @@ from gatekeeper.domain.snapshot import Comparison, PullFacts, Snapshot, Snapshot
 from gatekeeper.git.comparing import Difference, compare
 from gatekeeper.git.repository import Merge, Repository
 
+MAX_CONFLICTS = 100
+"""Paths of conflicts that a snapshot keeps; a person looks at the first few."""
+
 
 def build(
     repository_id: int,
@@ -60,6 +63,7 @@ def build(
         merge_bases=bases,
         proposed=tuple(difference.comparison for difference in proposed),
         merged=merged.comparison if merged else None,
+        conflicts=merge.conflicts[:MAX_CONFLICTS],
         defects=tuple(dict.fromkeys(defects)),
         configuration=configuration,
         opened_by_installation=facts.opened_by_installation,

@@ -34,17 +34,25 @@ def reconcile(ctx: Context, handlers: Handlers, keep_deliveries: timedelta = KEE
     """
     with ctx.store.begin() as uow:
         abandoned = uow.fail_abandoned()
-        due = uow.due_jobs(LIMIT)
     for claim in abandoned:
         LOG.error("job.abandoned", job=claim.job_id, kind=claim.kind.value, key=claim.key)
         lost = Retryable(f"the worker was lost {ATTEMPT_LIMIT} times", code="JOB_ABANDONED")
         tell(ctx, claim, lost, handlers)
+    due = wake(ctx)
     if due:
-        LOG.info("reconcile.notified", jobs=len(due))
-        ctx.queue.notify(due)
+        LOG.info("reconcile.notified", jobs=due)
     _read_again(ctx)
     _judge_again(ctx)
     _purge(ctx, keep_deliveries)
+    return due
+
+
+def wake(ctx: Context) -> int:
+    """Notify the queue of every job that is due, whoever enqueued it; one read. Returns how many."""
+    with ctx.store.read() as uow:
+        due = uow.due_jobs(LIMIT)
+    if due:
+        ctx.queue.notify(due)
     return len(due)
 
 

@@ -50,10 +50,12 @@ def judge_directories(subject: PolicyInput, directories: tuple[Declared, ...], p
         report.findings, snapshot=subject.snapshot, evidence=subject.evidence, policy=POLICY.id, owners=owners
     )
     if len(readable) < len(directories):
-        report.summary = "a manifest cannot be read, so its features are unknown"
+        report.summary = "without a valid manifest the features cannot be judged"
         for missing in set(directories) - set(readable):
-            report.add("SCOPE_FEATURE_SILENT", "no manifest says anything about the mandatory features",
-                       expected=", ".join(mandatory), found="no readable manifest", path=missing.path)  # fmt: skip
+            report.add("SCOPE_FEATURE_UNJUDGED", "the features cannot be judged before the manifest is valid",
+                       expected=f"a valid manifest that serves {', '.join(mandatory)}",
+                       found="one with errors" if missing.tree.entry(missing.path) else "no manifest",
+                       path=missing.path)  # fmt: skip
     else:
         report.summary = "a feature is amiss" if report.fails() else f"served: {', '.join(mandatory)}"
     return report

@@ -81,6 +81,11 @@ def _reference_alone(subject: PolicyInput, owners: Owners) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def _some(paths: tuple[str, ...], most: int = 3) -> str:
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(paths[:most]) + more
+
+
 def _distinct(findings: list[Finding]) -> list[Finding]:
     """Drop what both comparisons saw; the same statement may stand on different lines in the two."""
     seen: dict[tuple[object, ...], Finding] = {}
@@ -139,7 +144,9 @@ class _Isolation:
                           waivable_by=self.owners.maintainers)  # fmt: skip
         if snapshot.merge_bases and snapshot.merge_tree is None and not snapshot.defects:
             yield Finding(code="ISO_CONFLICT", message="the change does not merge into the base branch",
-                          expected="a merge without conflicts", found="conflicts", effect=Effect.HOLD)  # fmt: skip
+                          expected="a merge without conflicts", effect=Effect.HOLD,
+                          found=f"conflicts in {_some(snapshot.conflicts)}" if snapshot.conflicts else "conflicts",
+                          path=snapshot.conflicts[0] if snapshot.conflicts else None)  # fmt: skip
         if snapshot.merged is not None and not snapshot.merged.changes and not snapshot.defects:
             yield Finding(code="ISO_EMPTY_DIFF", message="merging would change nothing",
                           expected="at least one changed file", found="none")  # fmt: skip

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gatekeeper.backends.local import JOBS, RACES, LocalQueue, Place
+from gatekeeper.backends.local import JOBS, RACES, LocalQueue, Place, Timer
 
 
 @pytest.fixture
@@ -24,10 +24,6 @@ def lane(job_id: str) -> Place:
     return (RACES if job_id.startswith(("race", "probe")) else JOBS), (10 if job_id.startswith("probe") else 0)
 
 
-def nothing() -> None:
-    return None
-
-
 def test_races_never_hold_up_other_jobs_and_run_one_at_a_time(queue: LocalQueue) -> None:
     release, done = threading.Event(), threading.Event()
     racing: list[str] = []
@@ -40,7 +36,7 @@ def test_races_never_hold_up_other_jobs_and_run_one_at_a_time(queue: LocalQueue)
             done.set()
 
     queue.notify(["race-1", "race-2", "race-3"])
-    queue.start(run, lane, nothing, 60)
+    queue.start(run, lane, ())
     queue.notify(["evaluate"])
     assert done.wait(5)
     assert racing == ["race-1"]
@@ -58,14 +54,14 @@ def test_a_job_that_is_queued_for_later_is_brought_back_then(queue: LocalQueue) 
         done.set()
         return None
 
-    queue.start(run, lane, nothing, 60)
+    queue.start(run, lane, ())
     queue.notify(["intake"])
     assert done.wait(5)
     assert 0.25 < seen[1] - seen[0] < 2
 
 
 def test_an_error_in_a_job_or_in_reconcile_ends_no_thread(queue: LocalQueue) -> None:
-    reconciled, ran = threading.Semaphore(0), threading.Semaphore(0)
+    reconciled, ran, look = threading.Semaphore(0), threading.Semaphore(0), threading.Semaphore(0)
 
     def run(job_id: str) -> None:
         ran.release()
@@ -75,12 +71,13 @@ def test_an_error_in_a_job_or_in_reconcile_ends_no_thread(queue: LocalQueue) -> 
         reconciled.release()
         raise ZeroDivisionError
 
-    queue.start(run, lane, reconcile, 0.05)
+    queue.start(run, lane, [Timer("reconcile.failed", reconcile, 0.05), Timer("look.failed", look.release, 0.02)])
     queue.notify([f"job-{number}" for number in range(6)])
     for _ in range(6):
         assert ran.acquire(timeout=5)
     for _ in range(3):
         assert reconciled.acquire(timeout=5)
+        assert look.acquire(timeout=5)
     assert queue.alive()
 
 
@@ -92,7 +89,7 @@ def test_stopping_waits_for_what_runs_and_takes_nothing_new(queue: LocalQueue) -
         time.sleep(0.3)
         finished.append(job_id)
 
-    queue.start(run, lane, nothing, 60)
+    queue.start(run, lane, ())
     queue.notify(["one"])
     assert started.wait(5)
     assert queue.stop(5)
@@ -108,7 +105,7 @@ def test_stopping_says_if_something_would_not_end(queue: LocalQueue) -> None:
         started.set()
         release.wait(10)
 
-    queue.start(run, lane, nothing, 60)
+    queue.start(run, lane, ())
     queue.notify(["stuck"])
     assert started.wait(5)
     assert not queue.stop(0.1)
@@ -126,7 +123,7 @@ def test_in_the_lane_of_races_a_probe_goes_first_and_never_beside_a_race(queue: 
         if len(order) == 4:
             done.set()
 
-    queue.start(run, lane, nothing, 60)
+    queue.start(run, lane, ())
     queue.notify(["race-1"])
     while order != ["race-1"]:
         time.sleep(0.01)

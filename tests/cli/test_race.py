@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import click
 import pytest
 
+from gatekeeper.backends.machine import Machine
 from gatekeeper.cli import main
-from gatekeeper.cli.race import EXIT, row_counts, source
+from gatekeeper.cli.race import EXIT, quiet_machine, row_counts, source
+from gatekeeper.domain.errors import Postponed
 from gatekeeper.domain.race import InstalledSource, LocalSource, RaceOutcome
 
 KIMI = "kernels_under_test.kimi_k3"
@@ -63,3 +66,24 @@ def test_a_refusal_of_the_harness_is_told_once(capsys):
     assert main(["race", "--model", "kimi_k3", "--problem", "huge"]) == 3
     said = capsys.readouterr().err
     assert said.count("RACE_MODEL") == 1 and said.count("expected") == 1 and "huge" in said
+
+
+def test_a_race_by_hand_waits_for_a_probe_and_keeps_the_next_one_away(tmp_path, capsys):
+    machine = Machine(tmp_path / "shared")
+    racing, over = threading.Event(), threading.Event()
+
+    def race() -> None:
+        with quiet_machine(machine):
+            racing.set()
+            over.wait(10)
+
+    thread = threading.Thread(target=race)
+    with machine.probing():
+        thread.start()
+        assert not racing.wait(0.7)
+    assert racing.wait(5)
+    with pytest.raises(Postponed), machine.probing():
+        pass
+    over.set()
+    thread.join(5)
+    assert capsys.readouterr().err == "waiting: a probe runs or waits on this machine\n"

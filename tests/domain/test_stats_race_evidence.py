@@ -180,6 +180,6 @@ def test_a_void_race_after_one_that_ended_too_early_is_an_error_and_not_asked_fo
 
 
 def test_the_summary_names_what_was_measured() -> None:
-    assert summary_of(stand(evidence(make.result()))).startswith("cpu: better, at least 1.195 ")
+    assert summary_of(stand(evidence(make.result()))).startswith("on cpu: better, at least 1.195 ")
     assert "comm=shard" in summary_of(stand(evidence(make.result())))
-    assert summary_of(stand()) == "cpu: waits for a race"
+    assert summary_of(stand()) == "on cpu: waits for a race"

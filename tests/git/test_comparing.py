@@ -221,7 +221,16 @@ def test_a_conflict_is_represented_by_no_merge_tree(upstream: GitBuilder, start:
     base = upstream.commit({"kernels/cand/k.py": "two\n"}, parent=start)
     snap = snapshot(upstream, head, base)
     assert (snap.merge_tree, snap.merged) == (None, None)
+    assert snap.conflicts == ("kernels/cand/k.py",)
     assert changes(snap) == [("kernels/cand/k.py", "modified")]
+
+
+def test_every_path_in_conflict_is_told_in_its_shown_spelling_and_no_other(upstream: GitBuilder, start: str) -> None:
+    names = ["kernels/cand/k.py", "kernels/cand/new.py", "core/ä\nb.py"]
+    head = upstream.commit({**dict.fromkeys(names, "one\n"), "kernels/cand/mine.py": "m\n"}, parent=start)
+    base = upstream.commit({**dict.fromkeys(names, "two\n"), "core/theirs.py": "t\n"}, parent=start)
+    snap = snapshot(upstream, head, base)
+    assert snap.conflicts == ("core/\\xc3\\xa4\\x0ab.py", "kernels/cand/k.py", "kernels/cand/new.py")
 
 
 def test_iso_criss_cross_compares_against_every_merge_base(upstream: GitBuilder, start: str) -> None:

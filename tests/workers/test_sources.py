@@ -63,3 +63,17 @@ def test_installed_and_local_code_must_exist(tmp_path):
         code_of(InstalledSource(entry_point="nowhere.at.all:b"), None)
     with pytest.raises(Rejected):
         code_of(LocalSource(path=str(tmp_path / "no"), entry_point="a:b"), None)
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "bare"),
+    [("pkg.models.fast.gate:c", 2), ("pkg.models.fast.sub.deep:c", 2), ("pkg.models.fast:c", 1)],
+)
+def test_the_packages_above_a_directory_are_the_frameworks(checkout, entry_point, bare):
+    root, wanted = checkout
+    assert code_of(tree_source(wanted).model_copy(update={"entry_point": entry_point}), root).bare == bare
+
+
+@pytest.mark.parametrize(("entry_point", "bare"), [("a.b.c.d:x", 2), ("a.b:x", 0), ("a:x", 0)])
+def test_of_a_whole_checkout_only_the_innermost_package_is_taken_for_the_candidates(tmp_path, entry_point, bare):
+    assert code_of(LocalSource(path=str(tmp_path), entry_point=entry_point), None).bare == bare
