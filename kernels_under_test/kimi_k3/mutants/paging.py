@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .seam import StepFunction, of_candidate
+from .stages import after
 
 
 def _private(*names: str) -> Any:
@@ -63,3 +64,127 @@ last_page_only = of_candidate(tensors=_private("block_table", "local_lens"), aro
 
 newest_token_unseen = of_candidate(tensors=_private("local_lens"), around=_newest_unseen)
 """Attends before the new token is counted. Must be WRONG."""
+
+
+def _table_moved(
+    step: StepFunction, tensors: Mapping[str, Tensor], seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    def run() -> None:
+        table = tensors["block_table"]
+        nearer = table.roll(1, dims=1)
+        seen["block_table"].copy_(torch.where((table > 0) & (nearer > 0), nearer, table))
+        step()
+
+    return run
+
+
+def _one_too_many(
+    step: StepFunction, tensors: Mapping[str, Tensor], seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    def run() -> None:
+        lengths = tensors["local_lens"]
+        seen["local_lens"].copy_(torch.where(lengths > 0, lengths + 1, lengths))
+        step()
+
+    return run
+
+
+def _shard_lost(
+    step: StepFunction, tensors: Mapping[str, Tensor], seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    def run() -> None:
+        lengths = tensors["local_lens"].clone()
+        if lengths.shape[0] > 1:
+            lengths[-1] = torch.where(lengths[0] > 0, 0, lengths[-1])
+        else:
+            lengths.copy_((lengths - _half(lengths)).clamp(min=0))
+        seen["local_lens"].copy_(lengths)
+        step()
+
+    return run
+
+
+def _half(lengths: Tensor) -> Tensor:
+    """Half of each length, where there is only one shard to lose."""
+    return lengths // 2
+
+
+def _stored_late(
+    step: StepFunction, tensors: Mapping[str, Tensor], seen: Mapping[str, Tensor], shape: Any
+) -> StepFunction:
+    page = shape.page_size
+
+    def run() -> None:
+        mapping = tensors["slot_mapping"]
+        seen["slot_mapping"].copy_(torch.where(mapping >= 0, mapping - mapping % page + (mapping + 1) % page, mapping))
+        step()
+
+    return run
+
+
+def _stored_nowhere(
+    step: StepFunction, tensors: Mapping[str, Tensor], seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    def run() -> None:
+        seen["slot_mapping"].copy_(tensors["slot_mapping"])
+        seen["slot_mapping"][..., -1] = -1
+        step()
+
+    return run
+
+
+def _merged_evenly(layer: Any) -> None:
+    """Average the shards without their log-sum-exp (with one shard: spread the latent over the heads)."""
+    parts = [part[0].float() for part in layer.v.parts]
+    mean = torch.stack(parts).mean(dim=0) if len(parts) > 1 else parts[0].mean(dim=1, keepdim=True).expand_as(parts[0])
+    layer.v.latent = mean.to(torch.bfloat16)
+
+
+def _position_dropped(layer: Any) -> None:
+    layer.v.q_pe = torch.zeros_like(layer.v.q_pe)
+
+
+def _cache_in_eight_bits(layer: Any) -> None:
+    layer.v.c = layer.v.c.to(torch.float8_e4m3fn).to(torch.bfloat16)
+
+
+def _gate_dropped(layer: Any) -> None:
+    layer.v.attention = layer.v.value.flatten(1).to(torch.bfloat16)
+
+
+def _sharper(layer: Any) -> None:
+    layer.v.query = layer.v.query * 1.0625
+
+
+page_off_by_one = of_candidate(tensors=_private("block_table"), around=_table_moved)
+"""Each page is taken for the one before it, but the first."""
+
+tail_unmasked = of_candidate(tensors=_private("local_lens"), around=_one_too_many)
+"""One cache row behind each length is read; it holds NaN until a token is stored there."""
+
+shard_lost = of_candidate(tensors=_private("local_lens"), around=_shard_lost)
+"""The last shard of decode context parallelism, or half of the only one, is not attended to."""
+
+token_stored_late = of_candidate(tensors=_private("slot_mapping"), around=_stored_late)
+"""The new token is stored one row too far in its page."""
+
+last_request_not_stored = of_candidate(tensors=_private("slot_mapping"), around=_stored_nowhere)
+"""The last request's new token is not stored."""
+
+shards_averaged = after("attention", _merged_evenly)
+"""Shards are averaged; with more than one the merge still follows, so this shows with one shard."""
+
+merge_without_weights = after("merge_shards", _merged_evenly)
+"""Shards are averaged in place of the merge by log-sum-exp."""
+
+position_part_dropped = after("q_b", _position_dropped)
+"""The query's position part is left out of the scores."""
+
+latent_in_eight_bits = after("q_kv_norm", _cache_in_eight_bits)
+"""The cache holds eight bits where the scope says bf16."""
+
+output_gate_dropped = after("gate_mul", _gate_dropped)
+"""The output gate is not applied."""
+
+scores_too_sharp = after("concat_and_cache_insert", _sharper)
+"""The scale of the scores is 6 % too large, as with the wrong head size."""

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from .seam import StepFunction, named, of_candidate
+from .stages import every_second
 
 EARLY = 4
 """Steps that are computed before the last output is handed out again."""
@@ -92,3 +93,81 @@ all_steps_at_once = of_candidate(around=_all_at_once)
 
 shared_expert_every_second = of_candidate(around=_half_shared)
 """Reuses the shared expert's output of the step before in every second step: fast and wrong, for the demo. Must be WRONG."""
+
+
+def _by_address(
+    step: StepFunction, tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    known: dict[int, Tensor] = {}
+
+    def run() -> None:
+        place = tensors["x"].data_ptr()
+        if place in known:
+            tensors["out"].copy_(known[place])
+        else:
+            step()
+            known[place] = tensors["out"].clone()
+
+    return run
+
+
+def _rarely(period: int) -> Any:
+    def around(
+        step: StepFunction, tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any
+    ) -> StepFunction:
+        calls, last = 0, tensors["x"].clone()
+
+        def run() -> None:
+            nonlocal calls
+            calls += 1
+            if calls % period:
+                step()
+                last.copy_(tensors["out"])
+            else:
+                tensors["out"].copy_(last)
+
+        return run
+
+    return around
+
+
+def _first_run_only(
+    step: StepFunction, _tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    """Right while the correctness pass lasts, then without half of the shared expert."""
+    kept = [
+        run
+        for name, run in zip(step.stages, step._runs, strict=True)  # type: ignore[attr-defined]
+        if name.rsplit("/", 1)[-1] not in ("F3", "F4", "F5", "F6")
+    ]
+    calls = 0
+
+    def run() -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= WATCHED:
+            step()
+        else:
+            for each in kept:
+                each()
+
+    return run
+
+
+WATCHED = 20
+"""Steps that are done properly, in the hope that only these are looked at."""
+
+one_step_in_sixteen_replayed = of_candidate(around=_rarely(16))
+"""One step in sixteen hands out the last output."""
+
+cached_by_address = of_candidate(around=_by_address)
+"""Keeps the output of an address, whatever lies there now."""
+
+experts_every_second = every_second("experts_down")
+"""Reuses the routed experts' output of the step before in every second step."""
+
+latent_every_second = every_second("latent_down")
+"""Reuses the experts' input of the step before in every second step."""
+
+right_while_watched = of_candidate(around=_first_run_only)
+"""Leaves the shared expert's new rows out after the first steps."""
