@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from timing import capture
 
-from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
 from kernels_under_test.kimi_k3.cuda.reference import after_routing, before_experts, shortfall
 from kernels_under_test.kimi_k3.cuda.sizes import EXPERTS, OUT_SHARD
 from kernels_under_test.kimi_k3.cuda.tensors import draw_inputs
 
 STATES = ("prefix", "state", "conv_state")
+LEFT = ("y", "core", "x2", "ids", "out")
+"""What a step leaves in an arm's buffers."""
 NULL_ROWS = {2: (1,), 8: (1, 5, 6), 16: (1, 5, 6), 32: (1, 5, 6), 64: (1, 5, 6)}
 
 
@@ -102,13 +103,19 @@ def load(arm: Any, inputs: dict[str, torch.Tensor], fresh: dict[str, torch.Tenso
         torch.randn(arm.logits.shape, device="cuda", generator=gen),
         torch.randn(arm.z.shape, device="cuda", generator=gen).bfloat16(),
     )
+    poison(arm)
+
+
+def poison(arm: Any) -> None:
+    """NaN into every buffer that a step writes before it reads."""
     for buffer in arm.scratch:
         buffer.fill_(float("nan"))
 
 
-def outcome(arm: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def outcome(arm: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Everything that a step leaves behind."""
-    return [v.clone() for v in (arm.y, arm.core, arm.x2, arm.ids, arm.out, *(inputs[name] for name in STATES))]
+    kept = {name: inputs[name] for name in STATES}
+    return {k: v.clone() for k, v in ({name: getattr(arm, name) for name in LEFT} | kept).items()}
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -116,7 +123,15 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
-def replays(made: list[tuple[Any, dict[str, torch.Tensor]]], count: int, seed: int) -> dict[str, Any]:
+def draw(rows: int, seed: int, i: int) -> dict[str, torch.Tensor]:
+    """Inputs of a replay; every fourth has null rows."""
+    return draw_inputs(rows, seed, "cuda", NULL_ROWS.get(rows, ()) if i % 4 == 3 else ())
+
+
+def replays(
+    made: list[tuple[Any, dict[str, torch.Tensor]]], count: int, seed: int, draw: Any = draw, load: Any = load,
+    outcome: Any = outcome,
+) -> dict[str, Any]:  # fmt: skip
     """Replay one graph of some layers ``count`` times, each time on fresh inputs, and compare each layer bit for bit with the same
     kernels launched one at a time. The kernels' sums have a fixed order, so any difference is a race."""
 
@@ -126,28 +141,22 @@ def replays(made: list[tuple[Any, dict[str, torch.Tensor]]], count: int, seed: i
 
     graph = capture(run)
     rows = made[0][0].m
-    names = ("y", "core", "x2", "ids", "out", *STATES)
-    differ = dict.fromkeys(names, 0)
+    differ: dict[str, int] = {}
     wrong = 0
     for i in range(count):
-        fresh = [
-            draw_inputs(rows, seed + i * len(made) + j, "cuda", NULL_ROWS.get(rows, ()) if i % 4 == 3 else ())
-            for j in range(len(made))
-        ]
+        fresh = [draw(rows, seed + i * len(made) + j, i) for j in range(len(made))]
         for (arm, inputs), new in zip(made, fresh, strict=True):
             load(arm, inputs, new)
         graph.replay()
         found = [outcome(arm, inputs) for arm, inputs in made]
         for (arm, inputs), new in zip(made, fresh, strict=True):
             load(arm, inputs, new)
-            for kernel in candidate(rows):
+            for kernel in arm.kernels:
                 arm.launch(kernel)
                 torch.cuda.synchronize()
         wanted = [outcome(arm, inputs) for arm, inputs in made]
-        bad = {
-            n for f, w in zip(found, wanted, strict=True) for n, a, b in zip(names, f, w, strict=True) if not same(a, b)
-        }
+        bad = {name for f, w in zip(found, wanted, strict=True) for name in f if not same(f[name], w[name])}
         wrong += bool(bad)
         for name in bad:
-            differ[name] += 1
-    return {"replays": count, "wrong": wrong, **{f"differ_{k}": v for k, v in differ.items() if v}}
+            differ[name] = differ.get(name, 0) + 1
+    return {"replays": count, "wrong": wrong, **{f"differ_{k}": v for k, v in differ.items()}}

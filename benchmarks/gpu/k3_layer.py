@@ -109,7 +109,8 @@ def alone(made: list[Any], rows: int) -> dict[str, float]:
 
 
 def profile(graph: torch.cuda.CUDAGraph, sets: int, count: int) -> list[dict[str, Any]]:
-    """Median duration of each kernel of the chain, by place, as the profiler sees it (with overlap, durations include waiting)."""
+    """Median duration of each kernel of the chain, by place, as the profiler sees it (with overlap, durations include waiting), and how
+    much later than the kernel before it ended."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
         for _ in range(8):
             graph.replay()
@@ -123,8 +124,16 @@ def profile(graph: torch.cuda.CUDAGraph, sets: int, count: int) -> list[dict[str
         return [{"events": len(events), "expected": 8 * per}]
     out = []
     for place in range(count):
-        times = [events[r * per + s * count + place].time_range.elapsed_us() for r in range(2, 8) for s in range(sets)]
-        out.append({"name": events[place].name[:60], **{k: round(v, 2) for k, v in spread(times).items()}})
+        at = [r * per + s * count + place for r in range(2, 8) for s in range(sets)]
+        later = [events[i].time_range.end - events[i - 1].time_range.end for i in at]
+        times = spread([events[i].time_range.elapsed_us() for i in at])
+        out.append(
+            {
+                "name": events[place].name[:60],
+                **{k: round(v, 2) for k, v in times.items()},
+                "later": round(spread(later)["median"], 2),
+            }
+        )
     return out
 
 

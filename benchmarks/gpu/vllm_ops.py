@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 from timing import quick  # noqa: E402
 
 from kernels_under_test.kimi_k3.cuda.sizes import EXPERTS, ROWS, TOP_K  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.stock import kernels as tk  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.stock import experts, products  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.stock.layer import GROUPED, PRODUCTS, SKINNY, UNIT, default_tiles  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.tensors import BF16, STOCK_BLOCK  # noqa: E402
 
@@ -36,7 +36,7 @@ def units(rows: int, gen: torch.Generator) -> list[torch.Tensor]:
     ids = torch.rand(rows, EXPERTS, device="cuda", generator=gen).topk(TOP_K, 1).indices.to(torch.int32).contiguous()
     pairs = rows * TOP_K
     made = [torch.zeros(n, dtype=torch.int32, device="cuda") for n in (1, pairs, pairs * UNIT, pairs * UNIT)]
-    tk.permute[(EXPERTS // 8,)](ids, *made, PAIRS=pairs, W=1024, UNIT=UNIT, TOP=TOP_K, B=8, num_warps=4)
+    experts.permute[(EXPERTS // 8,)](ids, *made, PAIRS=pairs, W=1024, UNIT=UNIT, TOP=TOP_K, B=8, num_warps=4)
     return [ids, *made]
 
 
@@ -57,7 +57,7 @@ def grouped(kind: str, rows: int, words: list, scales: list, gen: torch.Generato
 
     def stock() -> None:
         for d, (_, count, expert, token, pair) in enumerate(tables):
-            tk.experts[(n // tile, pairs)](
+            experts.experts[(n // tile, pairs)](
                 x, words[d % SETS], scales[d % SETS], count, expert, token, pair, y, N=n, K=k, BN=tile, KW=STOCK_BLOCK[kind],
                 UNIT=UNIT, OWN=kind == "out", num_warps=warps, num_stages=stages,
             )  # fmt: skip
@@ -100,7 +100,7 @@ def dense(gen: torch.Generator) -> dict[str, Any]:
                 bn, bk, warps = SKINNY[rows][name]
                 row["stock"] = timed(
                     lambda: [
-                        tk.skinny[(n // bn,)](  # noqa: B023
+                        products.skinny[(n // bn,)](  # noqa: B023
                             x, w, y, y, n, k, n, K=k, M=rows, BN=bn, BK=bk, ADD=False, num_warps=warps  # noqa: B023
                         )
                         for w in ws  # noqa: B023
@@ -124,14 +124,14 @@ def routing(gen: torch.Generator) -> dict[str, Any]:
         out = [torch.zeros(pairs * UNIT + UNIT, dtype=torch.int32, device="cuda") for _ in range(2)]
         found[str(rows)] = {
             "stock route": timed(
-                lambda: [tk.route[(rows,)](logits, bias, ids, share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=4) for _ in range(8)], 8  # noqa: B023
+                lambda: [experts.route[(rows,)](logits, bias, ids, share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=4) for _ in range(8)], 8  # noqa: B023
             ),
             "wheel grouped_topk": timed(
                 lambda: [torch.ops._moe_C.grouped_topk(logits, 1, 1, TOP_K, True, 1.0, bias, 1) for _ in range(8)], 8  # noqa: B023
             ),
             "stock permute": timed(
                 lambda: [
-                    tk.permute[(EXPERTS // 8,)](ids, *table, PAIRS=pairs, W=1024, UNIT=UNIT, TOP=TOP_K, B=8, num_warps=4) for _ in range(8)  # noqa: B023
+                    experts.permute[(EXPERTS // 8,)](ids, *table, PAIRS=pairs, W=1024, UNIT=UNIT, TOP=TOP_K, B=8, num_warps=4) for _ in range(8)  # noqa: B023
                 ], 8
             ),
             "wheel moe_align_block_size": timed(

@@ -50,8 +50,8 @@ CANDIDATE = (
 the shared gate/up with its activation in ``front``; the grouping by expert runs beside the shared expert's second product; the last
 kernel writes into the row that the next layer reads."""
 
-CANDIDATE_ONE_ROW = (*CANDIDATE[:6], "route_shared_down", *CANDIDATE[8:])
-"""At one row there is nothing to group, and the routing itself runs beside the shared expert's second product: 11 launches."""
+CANDIDATE_FEW_ROWS = (*CANDIDATE[:6], "route_shared_down", *CANDIDATE[8:])
+"""At one or two rows nothing is grouped, and the routing itself runs beside the shared expert's second product: 11 launches."""
 
 
 def candidate(rows: int) -> tuple[str, ...]:
@@ -60,4 +60,38 @@ def candidate(rows: int) -> tuple[str, ...]:
     Raises:
         ValueError: outside 1 to 64 rows.
     """
-    return CANDIDATE if bin_rows(rows) > 1 else CANDIDATE_ONE_ROW
+    return CANDIDATE if bin_rows(rows) > 2 else CANDIDATE_FEW_ROWS
+
+
+STOCK_MLA = (
+    "attention_residual",
+    "in_proj",
+    "latent_norms",
+    "query_up",
+    "absorb",
+    "insert",
+    "attention",
+    "merge",
+    "value",
+    "gate",
+    "o_proj",
+    "all_reduce",
+    *STOCK[9:],
+)
+"""Stock's 26 launches in an MLA layer. The design counts 27: query latent, key/value latent and output gate are one product here,
+which on one stream is faster than two."""
+
+
+def mla_candidate(rows: int) -> tuple[str, ...]:
+    """The candidate's launches in an MLA layer: 14 at one or two rows, 17 above. The query latent's norm lies in the query's up
+    projection, merge and value product in one kernel, at one or two rows; above they are kernels of their own.
+
+    Raises:
+        ValueError: outside 1 to 64 rows.
+    """
+    few = bin_rows(rows) <= 2
+    query = ("mla_query",) if few else ("mla_latents", "mla_up")
+    value = ("mla_value",) if few else ("mla_merge", "mla_values")
+    return (
+        "attention_residual", "mla_in_proj", *query, "mla_absorb", "mla_core", *value, "o_proj", *candidate(rows)[4:],
+    )  # fmt: skip

@@ -49,7 +49,6 @@ def mix(prefix: Tensor, blocks: Tensor, w: dict[str, Tensor], call: str) -> Tens
 def before_experts(w: dict[str, Tensor], t: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything up to the input of the experts: x, prefix, states, full logits and latents."""
     rows = t["delta"].shape[0]
-    r: dict[str, Tensor] = {}
     prefix = bf(t["prefix"].double() + t["delta"].double())
     x = mix(prefix, t["blocks"], w, "pre")
     y = bf(product(x, w["in_proj"]))
@@ -73,14 +72,17 @@ def before_experts(w: dict[str, Tensor], t: dict[str, Tensor]) -> dict[str, Tens
     gate = torch.sigmoid(y[:, 3 * WIDTH : 4 * WIDTH]).view(rows, HEADS, DIM)
     o = bf(o * torch.rsqrt((o * o).mean(-1, keepdim=True) + 1e-5) * w["o_norm"].double() * gate).reshape(rows, WIDTH)
     o = torch.where(live[:, None], o, 0.0)
-    part = bf(product(o, w["o_proj"]))
-    a = bf(part + t["peers_o"].double().sum(0))
+    return into_experts(w, t, prefix, o) | {"y": y, "state": state[live], "conv_state": taps[live, 1:]}
+
+
+def into_experts(w: dict[str, Tensor], t: dict[str, Tensor], prefix: Tensor, core: Tensor) -> dict[str, Tensor]:
+    """From the attention's output [rows, 1536] to the experts' input: prefix, x, full logits and latents."""
+    a = bf(bf(product(core, w["o_proj"])) + t["peers_o"].double().sum(0))
     prefix = bf(prefix + a)
     x = mix(prefix, t["blocks"], w, "post")
-    r |= {"y": y, "prefix": prefix, "x": x, "state": state[live], "conv_state": taps[live, 1:], "core": o}
-    r["logits"] = product(x, w["router"])
-    r["z"] = bf(product(x, w["latent_down"]))
-    return r
+    return {
+        "prefix": prefix, "x": x, "core": core, "logits": product(x, w["router"]), "z": bf(product(x, w["latent_down"])),
+    }  # fmt: skip
 
 
 def after_routing(weights: Weights, t: dict[str, Tensor], r: dict[str, Tensor], ids: Tensor) -> Tensor:

@@ -113,6 +113,18 @@ INPUTS = {
 PEERS = {"peers_o": HIDDEN, "peers_latent": LATENT, "peers_shared": OUT_SHARD}
 
 
+def draw_streams(rows: int, gen: torch.Generator) -> dict[str, Tensor]:
+    """Residual streams and the other ranks' parts of one step."""
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=gen.device, generator=gen)
+
+    t = {key: normal(rows, *shape).to(BF16) for key, shape in INPUTS.items()}
+    t |= {key: (normal(PARTS - 1, rows, size) * 0.3).to(BF16) for key, size in PEERS.items()}
+    t["peers_out"] = normal(rows, HIDDEN).to(BF16)
+    return t
+
+
 def draw_inputs(rows: int, seed: int, device: str, null_rows: tuple[int, ...] = ()) -> dict[str, Tensor]:
     """Residual streams, states, slots and the other ranks' parts of one step. Null rows get slot 0; slot 0 holds NaN."""
     gen = torch.Generator(device=device).manual_seed(seed)
@@ -120,9 +132,7 @@ def draw_inputs(rows: int, seed: int, device: str, null_rows: tuple[int, ...] = 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, device=device, generator=gen)
 
-    t = {key: normal(rows, *shape).to(BF16) for key, shape in INPUTS.items()}
-    t |= {key: (normal(PARTS - 1, rows, size) * 0.3).to(BF16) for key, size in PEERS.items()}
-    t["peers_out"] = normal(rows, HIDDEN).to(BF16)
+    t = draw_streams(rows, gen)
     t["state"] = 0.3 * normal(SLOTS, HEADS, DIM, DIM)
     t["conv_state"] = normal(SLOTS, 3, 3 * WIDTH).to(BF16)
     t["state"][0] = float("nan")

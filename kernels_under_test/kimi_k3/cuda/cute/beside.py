@@ -1,4 +1,4 @@
-"""Two small kernels in one launch: the routing (one row) or the grouping (more rows) runs on CTAs of its own beside shared_down.
+"""Two small kernels in one launch, the routing (one or two rows) or the grouping (more rows) on CTAs of its own beside shared_down.
 
 Both need only what earlier launches wrote, and either alone leaves most of the device idle.
 """
@@ -45,37 +45,6 @@ class RouteBesideSkinny:
             self.route.work(bid, logits, bias, ids, weights)
         else:
             self.product.work(bid - self.m, x, w, y, y, y)
-
-
-class GroupBesideSkinny:
-    """The first CTA groups, the others share the product of a Skinny."""
-
-    def __init__(self, group: Group, product: Skinny) -> None:
-        self.group, self.product = group, product
-
-    @cute.jit
-    def __call__(
-        self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor,
-        x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, stream: Any,
-    ) -> None:  # fmt: skip
-        self.kernel(ids, count, expert, token, pair, x, w, y).launch(
-            grid=(1 + self.product.grid, 1, 1),
-            block=(self.product.threads, 1, 1),
-            stream=stream,
-            use_pdl=self.product.pdl,
-            min_blocks_per_mp=1,
-        )
-
-    @cute.kernel
-    def kernel(
-        self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor,
-        x: cute.Tensor, w: cute.Tensor, y: cute.Tensor,
-    ) -> None:  # fmt: skip
-        bid, _, _ = cute.arch.block_idx()
-        if bid == 0:
-            self.group.work(ids, count, expert, token, pair)
-        else:
-            self.product.work(bid - 1, x, w, y, y, y)
 
 
 class GroupBesideRing:

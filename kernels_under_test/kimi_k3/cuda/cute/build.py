@@ -14,14 +14,15 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from kernels_under_test.kimi_k3.cuda.cute import mla_tactics, mla_variants
 from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, MUTANTS, PRODUCTS, chosen, name, tactics
-from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
+from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate, mla_candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
     BLOCKS,
     DIM,
@@ -48,6 +49,8 @@ def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
     from kernels_under_test.kimi_k3.cuda.cute import beside, experts, finalise, kda, residual, ring, route, skinny
 
     args = dict(tactic)
+    if kernel in mla_tactics.KERNELS:
+        return mla_variants.kernel_object(kernel, rows, tactic)
     if kernel in PRODUCTS:
         n, k, epilogue = PRODUCTS[kernel]
         kind = ring.Ring if args.pop("design") == "ring" else skinny.Skinny
@@ -56,8 +59,7 @@ def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
         product = kernel_object("shared_down", rows, tactic)
         if kernel == "route_shared_down":
             return beside.RouteBesideSkinny(route.Route(rows), product)
-        group = route.Group(rows, threads=product.threads)
-        return (beside.GroupBesideSkinny if rows <= 2 else beside.GroupBesideRing)(group, product)
+        return beside.GroupBesideRing(route.Group(rows, threads=product.threads), product)
     if kernel in EXPERT_SHAPES:
         n, k = EXPERT_SHAPES[kernel]
         return experts.Experts(kernel.removeprefix("experts_"), n, k, **args)
@@ -71,8 +73,10 @@ def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
     return simple[kernel](rows, **args)
 
 
-def signature(kernel: str, m: int) -> list[tuple[str, tuple[int, ...]]]:
-    """Dtype and shape of every tensor a kernel takes, in order; all are contiguous."""
+def signature(kernel: str, m: int) -> Sequence[tuple[str, tuple[int | None, ...]]]:
+    """Dtype and shape of every tensor a kernel takes, in order; all are contiguous. None is a size known only at run time."""
+    if kernel in mla_tactics.KERNELS:
+        return mla_variants.signature(kernel, m)
     bf, f32, i32, u8 = "BFloat16", "Float32", "Int32", "Uint8"
     row = (bf, (m, HIDDEN))
     units = TOP_K * m
@@ -118,14 +122,16 @@ def compile_variant(kernel: str, rows: int, index: int | str, out: Path) -> dict
     import cutlass.cute as cute
     from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
-    def fake(dtype: str, shape: tuple[int, ...]) -> Any:
-        strides = [1]
+    def fake(dtype: str, shape: tuple[int | None, ...]) -> Any:
+        strides: list[Any] = [1]
         for size in reversed(shape[1:]):
-            strides.insert(0, strides[0] * size)
-        align = 4 if dtype == "Int32" and len(shape) == 1 else 16
-        return make_fake_tensor(getattr(cutlass, dtype), shape, tuple(strides), assumed_align=align)
+            strides.insert(0, cute.sym_int(64) if size is None else strides[0] * size)
+        align = 4 if dtype == "Int32" and (len(shape) == 1 or None in shape) else 16
+        sizes = tuple(cute.sym_int() if size is None else size for size in shape)
+        return make_fake_tensor(getattr(cutlass, dtype), sizes, tuple(strides), assumed_align=align)
 
-    tactic = tactics(kernel, rows)[index] if isinstance(index, int) else MUTANTS[index][2]
+    table = mla_tactics.tactics if kernel in mla_tactics.KERNELS else tactics
+    tactic = table(kernel, rows)[index] if isinstance(index, int) else MUTANTS[index][2]
     symbol = name(kernel, rows, index)
     # The DSL cuts the names of its dumps short: two variants built at once would read each other's from one folder.
     dump = out / "dump" / symbol
@@ -179,6 +185,13 @@ def _job(job: tuple[str, int, int | str, str]) -> dict[str, Any]:
         return {"symbol": name(kernel, rows, index), "error": f"{type(error).__name__}: {str(error)[:2000]}"}
 
 
+def variants(kernel: str, rows: int, chosen_only: bool) -> Iterable[int]:
+    """Numbers of the variants to build."""
+    if kernel in mla_tactics.KERNELS:
+        return (mla_tactics.chosen(kernel, rows),) if chosen_only else range(len(mla_tactics.tactics(kernel, rows)))
+    return (chosen(kernel, rows),) if chosen_only else range(len(tactics(kernel, rows)))
+
+
 def build(
     out: Path,
     rows: Iterable[int] = ROWS,
@@ -195,9 +208,9 @@ def build(
     jobs: list[tuple[str, int, int | str, str]] = [
         (kernel, m, index, str(out))
         for m in rows
-        for kernel in candidate(m)
+        for kernel in dict.fromkeys((*candidate(m), *mla_candidate(m)))
         if kernels is None or kernel in kernels
-        for index in ((chosen(kernel, m),) if chosen_only else range(len(tactics(kernel, m))))
+        for index in variants(kernel, m, chosen_only)
     ]
     if mutants:
         jobs += [(kernel, m, fault, str(out)) for fault, (kernel, m, _) in MUTANTS.items()]

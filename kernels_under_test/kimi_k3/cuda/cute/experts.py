@@ -15,7 +15,7 @@ from cutlass import BFloat16, Float32, Int32, Int64
 from cutlass.memory import SmemAllocator
 
 from kernels_under_test.kimi_k3.cuda.cute import ptx
-from kernels_under_test.kimi_k3.cuda.sizes import UNIT
+from kernels_under_test.kimi_k3.cuda.sizes import TOP_K, UNIT
 
 MASK = 0x81C081C0
 
@@ -32,13 +32,16 @@ class Experts:
     kind "out": 3584 x 384.
 
     ``wk`` warps split K; ``wr`` such groups share a CTA, and each owns ``r`` tiles. ``grid`` CTAs walk over the units.
-    With ``single`` there is one token and unit u is slot u of its choice.
+    With ``single`` every unit is one token's slot: unit u is pair u, and nothing has to be grouped. (Two rows seldom choose the same
+    expert: of 32 pairs 31.7 are distinct when routing is uniform.)
     ``early``: the weights are read before the wait. Which experts it is was decided two launches ago then, not by the one before.
+    ``window``: pieces of weights (1 KB) that a warp has under way; with each one used the next is asked for, so that a warp loads
+    while it computes. Without, it loads all of its pieces first.
     """
 
     def __init__(
         self, kind: str, n: int, k: int, units: int, *, wk: int, wr: int = 1, r: int = 1, grid: int = 0, per_sm: int = 1,
-        single: bool = False, pdl: bool = False, early: bool = False,
+        single: bool = False, pdl: bool = False, early: bool = False, window: int = 0,
     ) -> None:  # fmt: skip
         chunks = k // 128
         if kind not in ("in", "out") or k % 128 or chunks % wk or n % (16 * wr * r):
@@ -50,6 +53,7 @@ class Experts:
             )
         self.kind, self.n, self.k, self.units, self.wk, self.wr = kind, n, k, units, wk, wr
         self.single, self.pdl, self.own, self.r, self.early = single, pdl, chunks // wk, r, early
+        self.window = min(window, self.own * r)
         self.grid = min(grid or units, units)
         self.options: dict[str, Any] = {"min_blocks_per_mp": per_sm}
         if per_sm > 1:
@@ -102,34 +106,23 @@ class Experts:
             red = smem.allocate_tensor(Float32, cute.make_layout((WR * WK, 4, 33), stride=(132, 33, 1)), 16)
         e = expert[unit]
         tile = (bx * WR + wr) * R
-        weight, scale = [], []
-        for r in cutlass.range_constexpr(R):
-            first = (tile + r) * chunks + wk * own
-            wb = ptx.addr(codes.iterator) + Int64(e) * (N * K // 2) + Int64(first) * 1024 + Int64(lane * 16)
-            sb = ptx.addr(scales.iterator) + Int64(e) * (N * K // 32) + Int64(first) * 64 + Int64(g * 8)
-            for c in cutlass.range_constexpr(own):
-                weight.append((ptx.load16(wb + c * 1024), ptx.load16(wb + (c * 1024 + 512))))
-                scale.append(ptx.load8(sb + c * 64))
+        wb = (
+            ptx.addr(codes.iterator)
+            + Int64(e) * (N * K // 2)
+            + Int64(tile * chunks + wk * own) * 1024
+            + Int64(lane * 16)
+        )
+        sb = ptx.addr(scales.iterator) + Int64(e) * (N * K // 32) + Int64(tile * chunks + wk * own) * 64 + Int64(g * 8)
+        pieces = [(r, c) for r in range(R) for c in range(own)]
+        held = [self.piece(wb, sb, r * chunks + c) for r, c in pieces[: self.window or len(pieces)]]
         if cutlass.const_expr(self.single):
-            row = Int32(0) if self.kind == "in" else unit
+            row = unit // TOP_K if self.kind == "in" else unit
         else:
             row = cutlass.max(source[unit * UNIT + g], 0)
         if cutlass.const_expr(self.early):
             ptx.begin(self.pdl)
         xb = ptx.addr(x.iterator) + Int64(row) * (2 * K) + Int64(wk * own * 256 + t * 16)
-        acc = [[Float32(0.0) for _ in range(4)] for _ in range(R)]
-        for c in cutlass.range_constexpr(own):
-            for b in cutlass.range_constexpr(4):
-                xs = [ptx.multiply_pairs(v, 0x71807180) for v in ptx.load16(xb + (c * 256 + b * 64), "plain")]
-                for r in cutlass.range_constexpr(R):
-                    wl, wh = weight[r * own + c]
-                    s0, s1 = scale[r * own + c]
-                    a, h = decode(wl[b]), decode(wh[b])
-                    d = ptx.mma((a[0], h[0], a[1], h[1]), (xs[0], xs[1]), (Float32(0.0),) * 4)
-                    d = ptx.mma((a[2], h[2], a[3], h[3]), (xs[2], xs[3]), d)
-                    f0 = ptx.as_float((s0 << (23 - 8 * b) if b < 3 else s0 >> 1) & 0x7F800000)
-                    f1 = ptx.as_float((s1 << (23 - 8 * b) if b < 3 else s1 >> 1) & 0x7F800000)
-                    acc[r] = [ptx.fma(d[i], f0 if i < 2 else f1, acc[r][i]) for i in range(4)]
+        acc = self.stream(wb, sb, xb, pieces, held) if self.window else self.whole(xb, held)
         for r in cutlass.range_constexpr(R):
             s = [acc[r][q] for q in range(4)]
             if cutlass.const_expr(WK > 1):
@@ -141,6 +134,45 @@ class Experts:
                     for q in cutlass.range_constexpr(4):
                         s[q] = s[q] + red[wr * WK + k, q, lane]
             self.store(unit, tile + r, wk, g, t, s, target, y)
+
+    def piece(self, wb: Any, sb: Any, at: int) -> tuple[Any, ...]:
+        """Words of a piece (both halves of the tile) and its scales."""
+        return ptx.load16(wb + at * 1024), ptx.load16(wb + (at * 1024 + 512)), ptx.load8(sb + at * 64)
+
+    def block(self, piece: tuple[Any, ...], b: int, xs: list[Any], acc: list[Any]) -> list[Any]:
+        """acc plus the product of block b (32 columns) of a piece."""
+        wl, wh, (s0, s1) = piece
+        a, h = decode(wl[b]), decode(wh[b])
+        d = ptx.mma((a[0], h[0], a[1], h[1]), (xs[0], xs[1]), (Float32(0.0),) * 4)
+        d = ptx.mma((a[2], h[2], a[3], h[3]), (xs[2], xs[3]), d)
+        f0 = ptx.as_float((s0 << (23 - 8 * b) if b < 3 else s0 >> 1) & 0x7F800000)
+        f1 = ptx.as_float((s1 << (23 - 8 * b) if b < 3 else s1 >> 1) & 0x7F800000)
+        return [ptx.fma(d[i], f0 if i < 2 else f1, acc[i]) for i in range(4)]
+
+    def lifted(self, xb: Any, c: int, b: int) -> list[Any]:
+        """x of block b of a piece, times 2^100."""
+        return [ptx.multiply_pairs(v, 0x71807180) for v in ptx.load16(xb + (c * 256 + b * 64), "plain")]
+
+    def whole(self, xb: Any, held: list[Any]) -> list[list[Any]]:
+        """Sums of each tile, all pieces being on their way; the tiles share what is read of x."""
+        acc = [[Float32(0.0) for _ in range(4)] for _ in range(self.r)]
+        for c in range(self.own):
+            for b in range(4):
+                xs = self.lifted(xb, c, b)
+                for r in range(self.r):
+                    acc[r] = self.block(held[r * self.own + c], b, xs, acc[r])
+        return acc
+
+    def stream(self, wb: Any, sb: Any, xb: Any, pieces: list[tuple[int, int]], held: list[Any]) -> list[list[Any]]:
+        """Sums of each tile, piece by piece; each one used makes room for one more."""
+        acc = [[Float32(0.0) for _ in range(4)] for _ in range(self.r)]
+        for i, (r, c) in enumerate(pieces):
+            for b in range(4):
+                acc[r] = self.block(held[i], b, self.lifted(xb, c, b), acc[r])
+            if i + self.window < len(pieces):
+                r2, c2 = pieces[i + self.window]
+                held.append(self.piece(wb, sb, r2 * (self.k // 128) + c2))
+        return acc
 
     @cute.jit
     def store(

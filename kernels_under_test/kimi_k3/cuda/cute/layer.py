@@ -1,4 +1,4 @@
-"""The candidate's host side: 11 launches at one row, 12 above."""
+"""The candidate's host side: 11 launches at one or two rows, 12 above."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kernels_under_test.kimi_k3.cuda.tensors import BF16, Weights
 
 
 class Candidate:
-    """One layer of one rank. The columns of logits and latents that other ranks compute are inputs: ``fill_front`` sets them."""
+    """One KDA layer of one rank. The columns of logits and latents that other ranks compute are inputs: ``fill_front`` sets them."""
 
     def __init__(
         self, library: Any, weights: Weights, inputs: dict[str, Tensor], choice: Mapping[str, int | str] | None = None
@@ -35,32 +35,25 @@ class Candidate:
         w, c, t = weights.dense, weights.candidate, inputs
         self.library, self.choice = library, dict(choice or {})
         self.m = m = t["delta"].shape[0]
-        device, pairs = t["delta"].device, m * TOP_K
-
-        def new(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
-            return torch.zeros(*shape, device=device, dtype=dtype)
-
+        self.w, self.t = w, t
+        pairs, new = m * TOP_K, self.new
         i32, f32 = torch.int32, torch.float32
-        x, y, part, x2 = new(m, HIDDEN), new(m, PROJECTION), new(m, HIDDEN), new(m, HIDDEN)
-        self.core, self.x2, self.y = new(m, WIDTH), x2, y
+        x, part, x2 = new(m, HIDDEN), new(m, HIDDEN), new(m, HIDDEN)
+        self.x, self.core, self.x2 = x, new(m, WIDTH), x2
         self.logits, self.z, h = new(m, EXPERTS, dtype=f32), new(m, LATENT), new(m, SHARED)
         self.ids, share = new(m, TOP_K, dtype=i32), new(m, TOP_K, dtype=f32)
         units = [new(1, dtype=i32), new(pairs, dtype=i32), new(pairs * UNIT, dtype=i32), new(pairs * UNIT, dtype=i32)]
-        if m == 1:
+        if m <= 2:
             units[1] = self.ids.view(-1)
         act, rows, down = new(pairs, INTER), new(pairs, LATENT), new(m, HIDDEN)
         n, shard = new(m, LATENT), new(m, OUT_SHARD)
         self.out = t["peers_out"].clone()
-        self.scratch = [x, y, part, x2, self.core, h, share, act, rows, down, n, shard]
+        self.scratch = [x, part, x2, self.core, h, share, act, rows, down, n, shard]
         """Buffers that one launch writes and a later one reads; a step depends on nothing that they held before."""
         out_units = [units[0], units[1], units[3], units[3]]
         self.args: dict[str, list[Tensor]] = {
             "attention_residual": [
                 t["delta"], t["peers_o"], t["prefix"], t["blocks"], w["pre_gamma"], w["pre_query"], w["pre_norm"], x,
-            ],
-            "in_proj": [x, w["in_proj"], y, y, y],
-            "kda": [
-                y, w["f_b"], w["conv"], t["conv_state"], w["a_log"], w["dt_bias"], t["slots"], t["state"], w["o_norm"], self.core,
             ],
             "o_proj": [self.core, w["o_proj"], part, part, part],
             "ffn_residual": [
@@ -77,17 +70,43 @@ class Candidate:
             ],
             "tail_up": [n, w["latent_up"], self.out, shard, shard],
         }  # fmt: skip
+        self.args |= self.attention()
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The launches in order."""
+        return candidate(self.m)
+
+    def new(self, *shape: int, dtype: torch.dtype = BF16) -> Tensor:
+        """A buffer."""
+        return torch.zeros(*shape, device=self.t["delta"].device, dtype=dtype)
+
+    def attention(self) -> dict[str, list[Tensor]]:
+        """Arguments of the attention half's own kernels; its buffers join the scratch."""
+        w, t = self.w, self.t
+        y = self.y = self.new(self.m, PROJECTION)
+        self.scratch.append(y)
+        return {
+            "in_proj": [self.x, w["in_proj"], y, y, y],
+            "kda": [
+                y, w["f_b"], w["conv"], t["conv_state"], w["a_log"], w["dt_bias"], t["slots"], t["state"], w["o_norm"], self.core,
+            ],
+        }  # fmt: skip
 
     def fill_front(self, logits: Tensor, z: Tensor) -> None:
         """The other ranks' columns (this rank's are overwritten): logits [rows, 896], latents [rows, 3584]."""
         self.logits.copy_(logits)
         self.z.copy_(z)
 
+    def variant(self, kernel: str) -> int | str:
+        """The variant of a kernel that is launched."""
+        return self.choice.get(kernel, chosen(kernel, self.m))
+
     def launch(self, kernel: str) -> None:
         """One kernel."""
-        self.library[name(kernel, self.m, self.choice.get(kernel, chosen(kernel, self.m)))](*self.args[kernel])
+        self.library[name(kernel, self.m, self.variant(kernel))](*self.args[kernel])
 
     def run(self) -> None:
         """All kernels in order."""
-        for kernel in candidate(self.m):
+        for kernel in self.kernels:
             self.launch(kernel)

@@ -101,6 +101,32 @@ def store4(p, a, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
 
 
 @dsl_user_op
+def load4(p, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """One word from global memory."""
+    return emit("ld.global.b32 $0, [$1];", "=r,l", [Int64(p)], Uint32, False, loc, ip)
+
+
+@dsl_user_op
+def store_shared4(p, a, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """One word to shared memory."""
+    return emit("st.shared.b32 [$0], $1;", "r,r,~{memory}", [Int32(p), Uint32(a)], None, False, loc, ip)
+
+
+@dsl_user_op
+def store_shared16(p, a, b, c, d, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Four words to shared memory."""
+    args = [Int32(p), Uint32(a), Uint32(b), Uint32(c), Uint32(d)]
+    return emit("st.shared.v4.b32 [$0], {$1,$2,$3,$4};", "r,r,r,r,r,~{memory}", args, None, False, loc, ip)
+
+
+@dsl_user_op
+def zero_shared16(p, offset=0, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Sixteen zero bytes to shared memory; the offset is a constant."""
+    text = f"{{ .reg .b32 z; mov.b32 z, 0; st.shared.v4.b32 [$0+{offset}], {{z,z,z,z}}; }}"
+    return emit(text, "r,~{memory}", [Int32(p)], None, False, loc, ip)
+
+
+@dsl_user_op
 def shared16(p, offset=0, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
     """Four words from shared memory; the offset is a constant."""
     text = f"ld.shared.v4.b32 {{$0,$1,$2,$3}}, [$4+{offset}];"
@@ -183,6 +209,13 @@ def matrices2(p, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
     """Two 8 x 8 matrices from shared memory."""
     text = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {$0,$1},[$2];"
     return emit(text, "=r,=r,r", [Int32(p)], (Uint32, Uint32), False, loc, ip)
+
+
+@dsl_user_op
+def matrices4_turned(p, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Four 8 x 8 matrices from shared memory, each transposed, one row address a lane."""
+    text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0,$1,$2,$3},[$4];"
+    return emit(text, "=r,=r,=r,=r,r", [Int32(p)], WORDS, False, loc, ip)
 
 
 @dsl_user_op
@@ -289,6 +322,18 @@ def shared_add(p, v, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
 def tanh(x, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
     """The hardware's approximate tanh."""
     return emit("tanh.approx.f32 $0,$1;", "=f,f", [Float32(x)], Float32, True, loc, ip)
+
+
+@dsl_user_op
+def exp2(x, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """2^x, approximate; 0 for minus infinity."""
+    return emit("ex2.approx.ftz.f32 $0,$1;", "=f,f", [Float32(x)], Float32, True, loc, ip)
+
+
+@dsl_user_op
+def log2(x, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """log2(x), approximate."""
+    return emit("lg2.approx.ftz.f32 $0,$1;", "=f,f", [Float32(x)], Float32, True, loc, ip)
 
 
 def sigmoid(x: Any) -> Any:

@@ -50,6 +50,7 @@ class Ring:
             raise ValueError(f"no such tiling: M {m}, N {n}, K {k}, rows {tr}, columns {kc}, cluster {cl}, warps {wk}")
         self.m, self.n, self.k, self.tr, self.kc, self.s, self.cl, self.wk, self.pdl = m, n, k, tr, kc, s, cl, wk, pdl
         self.steps, self.ahead, self.fault = k // cl // kc, ahead, fault
+        self.weight_rows, self.x_rows = n, m
         self.options = {"cluster": (cl, 1, 1)} if cl > 1 else {}
         self.epilogue = Epilogue(epilogue)
 
@@ -63,6 +64,14 @@ class Ring:
         """CTAs (with ``cl`` > 1: clusters) of the product."""
         return self.n // self.tr
 
+    def weight_row(self, tile: Any) -> Any:
+        """The first weight row of a tile."""
+        return tile * self.tr
+
+    def x_row(self, _tile: Any) -> Any:
+        """The first row of x that a tile takes."""
+        return 0
+
     def maps(self, x: Any, w: Any) -> tuple[Any, Any]:
         """Tensor maps of the weights and of x: boxes of 64 columns, 128-byte swizzle."""
         return tuple(
@@ -70,7 +79,7 @@ class Ring:
                 t.iterator.toint(), BFloat16, [self.k, rows], [self.k * 2 // 16], [64, box],
                 swizzle=xcuda.TensorMapSwizzle.s128b,
             )
-            for t, rows, box in ((w, self.n, self.tr), (x, self.m, self.m))
+            for t, rows, box in ((w, self.weight_rows, self.tr), (x, self.x_rows, self.m))
         )  # type: ignore[return-value]  # fmt: skip
 
     @cute.jit
@@ -129,25 +138,26 @@ class Ring:
         acc.fill(0.0)
         k0 = crank * (self.k // CL)
         wd, xd = dw.get_ptr().toint(), dx.get_ptr().toint()
+        w0, x0 = self.weight_row(tile), self.x_row(tile)
         if warp == WK:
             if lane == 0:
                 for s in cutlass.range_constexpr(min(S, steps)):
                     ptx.expect(fb + 8 * s, stage)
-                    self.fetch(rb + s * stage, wd, fb + 8 * s, k0 + s * KC, tile * TR, TR)
+                    self.fetch(rb + s * stage, wd, fb + 8 * s, k0 + s * KC, w0, TR)
                 for s in cutlass.range_constexpr(S, min(S + self.ahead, steps)):
                     for b in cutlass.range_constexpr(boxes):
-                        ptx.tile_prefetch(wd, k0 + s * KC + b * 64, tile * TR)
+                        ptx.tile_prefetch(wd, k0 + s * KC + b * 64, w0)
             ptx.begin(self.pdl)
             ptx.acquire_for_copies()
             if lane == 0:
                 for s in cutlass.range_constexpr(min(S, steps)):
-                    self.fetch(rb + s * stage + wbytes, xd, fb + 8 * s, k0 + s * KC, 0, M)
+                    self.fetch(rb + s * stage + wbytes, xd, fb + 8 * s, k0 + s * KC, x0, M)
                 slot, ph = Int32(0), Int32(0)
                 for it in cutlass.range(S, steps, unroll=1):
                     ptx.wait(eb + 8 * slot, ph)
                     ptx.expect(fb + 8 * slot, stage)
-                    self.fetch(rb + slot * stage, wd, fb + 8 * slot, k0 + it * KC, tile * TR, TR)
-                    self.fetch(rb + slot * stage + wbytes, xd, fb + 8 * slot, k0 + it * KC, 0, M)
+                    self.fetch(rb + slot * stage, wd, fb + 8 * slot, k0 + it * KC, w0, TR)
+                    self.fetch(rb + slot * stage + wbytes, xd, fb + 8 * slot, k0 + it * KC, x0, M)
                     slot += 1
                     if slot == S:
                         slot = Int32(0)

@@ -19,7 +19,11 @@ from kernels_under_test.kimi_k3.cuda.cute.epilogue import Epilogue
 
 
 class Skinny:
-    """N is even; K is a multiple of 256 P. ``ahead`` further pieces of each warp go into L2 before the wait."""
+    """N is even; K is a multiple of 256 P. ``ahead`` further pieces of each warp go into L2 before the wait.
+
+    ``pitch``: columns from one row of x to the next. ``norm``: x is normed first (RMS, weight in y2), by each warp for itself, so that
+    a warp must own whole rows (P = 1).
+    """
 
     def __init__(
         self,
@@ -34,9 +38,14 @@ class Skinny:
         epilogue: str = "store",
         grid: int = 132,
         pdl: bool = True,
+        pitch: int = 0,
+        norm: bool = False,
     ) -> None:
         if k % (256 * p) or n % 2:
             raise ValueError(f"expected K a multiple of {256 * p} and an even N, found K = {k}, N = {n}")
+        if norm and p != 1:
+            raise ValueError(f"expected whole rows a warp (P = 1) where x is normed, found P = {p}")
+        self.pitch, self.norm = pitch or k, norm
         self.m, self.n, self.k, self.p, self.q, self.s, self.grid, self.pdl = m, n, k, p, q, s, grid, pdl
         self.vectors, self.ahead = k // p // 256, ahead
         self.epilogue = Epilogue(epilogue)
@@ -93,9 +102,14 @@ class Skinny:
             for s in cutlass.range_constexpr(S, S + self.ahead):
                 if s < count:
                     ptx.prefetch(src + Int64(s * Q) * (2 * K), piece_bytes)
+        if cutlass.const_expr(self.norm):
+            nb = ptx.addr(y2.iterator) + Int64(lane * 16)
+            weight = [ptx.floats(ptx.load16(nb + 512 * v)) for v in range(V)]
         ptx.begin(self.pdl)
         xb = ptx.addr(x.iterator) + Int64(piece * piece_bytes + lane * 16)
-        xr = [[ptx.load16(xb + m * 2 * K + 512 * v, "plain") for v in range(V)] for m in range(M)]
+        xr = [[ptx.load16(xb + m * 2 * self.pitch + 512 * v, "plain") for v in range(V)] for m in range(M)]
+        if cutlass.const_expr(self.norm):
+            xr = [self.normed(row, weight) for row in xr]
         st, ph = Int32(0), Int32(0)
         for i in cutlass.range(count, unroll=1):
             ptx.wait(mb + 8 * st, ph)
@@ -129,3 +143,17 @@ class Skinny:
                 a0 += part[i, 2 * pair * M + m]
                 a1 += part[i, (2 * pair + 1) * M + m]
             self.epilogue(m, r0 + 2 * pair, a0, a1, y, y2, y3)
+
+    def normed(self, row: list[Any], weight: list[Any]) -> list[Any]:
+        """A warp's row over its root mean square, times the weight, rounded once."""
+        wide = [ptx.floats(words) for words in row]
+        square = Float32(0.0)
+        for values in wide:
+            for value in values:
+                square = ptx.fma(value, value, square)
+        scale = cute.math.rsqrt(ptx.warp_sum(square) * (1.0 / self.k) + 1e-5)
+        done = []
+        for values, weights in zip(wide, weight, strict=True):
+            out = [value * scale * w for value, w in zip(values, weights, strict=True)]
+            done.append(tuple(ptx.pack(out[2 * i], out[2 * i + 1]) for i in range(4)))
+        return done

@@ -31,35 +31,37 @@ PRODUCTS = {
 """Rows of the weight, columns of the weight, epilogue."""
 
 BESIDE = ("route_shared_down", "group_shared_down")
-"""What runs beside the shared expert's second product, at one row and above."""
+"""What runs beside the shared expert's second product, at up to two rows and above."""
 
 SHARED_MEMORY = 227 * 1024
 SMS = 132
 """Multiprocessors that the grids of the skinny products are cut for (H200)."""
 
 
-def _skinny(p: int, q: int, s: int, ahead: int = 0) -> Tactic:
+def skinny(p: int, q: int, s: int, ahead: int = 0) -> Tactic:
+    """Arguments of a ``Skinny``."""
     return {"design": "skinny", "p": p, "q": q, "s": s, "ahead": ahead}
 
 
-def _ring(tr: int, kc: int, s: int, cl: int = 1, wk: int = 8, ahead: int = 0) -> Tactic:
+def ring(tr: int, kc: int, s: int, cl: int = 1, wk: int = 8, ahead: int = 0) -> Tactic:
+    """Arguments of a ``Ring``."""
     return {"design": "ring", "tr": tr, "kc": kc, "s": s, "cl": cl, "wk": wk, "ahead": ahead}
 
 
 SKINNY = {
     1: {
-        "in_proj": [_skinny(2, 4, 3), _skinny(2, 4, 2), _skinny(4, 3, 3), _skinny(4, 2, 4), _skinny(2, 3, 3)],
-        "o_proj": [_skinny(1, 8, 2), _skinny(1, 8, 3), _skinny(2, 4, 4), _skinny(1, 4, 4), _skinny(2, 4, 3)],
-        "front": [_skinny(2, 4, 3, 2), _skinny(2, 4, 2), _skinny(2, 4, 3), _skinny(4, 3, 3), _skinny(4, 2, 4)],
-        "shared_down": [_skinny(1, 8, 2, 6), _skinny(1, 8, 2), _skinny(1, 8, 3), _skinny(1, 8, 3, 4), _skinny(1, 8, 4)],
-        "tail_up": [_skinny(2, 2, 4), _skinny(2, 4, 2), _skinny(2, 3, 3), _skinny(1, 4, 2)],
+        "in_proj": [skinny(2, 4, 3), skinny(2, 4, 2), skinny(4, 3, 3), skinny(4, 2, 4), skinny(2, 3, 3)],
+        "o_proj": [skinny(1, 8, 2), skinny(1, 8, 3), skinny(2, 4, 4), skinny(1, 4, 4), skinny(2, 4, 3)],
+        "front": [skinny(2, 4, 3, 2), skinny(2, 4, 2), skinny(2, 4, 3), skinny(4, 3, 3), skinny(4, 2, 4)],
+        "shared_down": [skinny(1, 8, 2, 6), skinny(1, 8, 2), skinny(1, 8, 3), skinny(1, 8, 3, 4), skinny(1, 8, 4)],
+        "tail_up": [skinny(2, 2, 4), skinny(2, 4, 2), skinny(2, 3, 3), skinny(1, 4, 2)],
     },
     2: {
-        "in_proj": [_skinny(4, 3, 2), _skinny(2, 4, 2), _skinny(4, 3, 3), _skinny(4, 4, 2)],
-        "o_proj": [_skinny(1, 8, 2), _skinny(1, 8, 3), _skinny(2, 4, 3), _skinny(2, 6, 2)],
-        "front": [_skinny(4, 3, 2), _skinny(2, 4, 2), _skinny(4, 3, 3), _skinny(4, 2, 4)],
-        "shared_down": [_skinny(1, 8, 4), _skinny(1, 8, 2, 6), _skinny(1, 8, 2), _skinny(1, 8, 3, 4)],
-        "tail_up": [_skinny(2, 4, 2), _skinny(2, 2, 4), _skinny(2, 3, 3)],
+        "in_proj": [skinny(4, 3, 2), skinny(2, 4, 2), skinny(4, 3, 3), skinny(4, 4, 2)],
+        "o_proj": [skinny(1, 8, 2), skinny(1, 8, 3), skinny(2, 4, 3), skinny(2, 6, 2)],
+        "front": [skinny(4, 3, 2), skinny(2, 4, 2), skinny(4, 3, 3), skinny(4, 2, 4)],
+        "shared_down": [skinny(1, 8, 4), skinny(1, 8, 2, 6), skinny(1, 8, 2), skinny(1, 8, 3, 4)],
+        "tail_up": [skinny(2, 4, 2), skinny(2, 2, 4), skinny(2, 3, 3)],
     },
 }
 
@@ -67,18 +69,18 @@ SKINNY = {
 def _rings(rows: int) -> dict[str, list[Tactic]]:
     if rows <= 16:
         return {
-            "in_proj": [_ring(48, 256, 6), _ring(48, 256, 3), _ring(48, 256, 5), _ring(48, 256, 7)],
-            "o_proj": [_ring(64, 256, 3), _ring(32, 256, 3), _ring(64, 256, 3, ahead=3), _ring(32, 256, 2, ahead=4)],
-            "front": [_ring(16, 512, 4), _ring(16, 512, 6), _ring(16, 512, 4, ahead=5), _ring(16, 512, 6, ahead=8)],
-            "shared_down": [_ring(32, 256, 3), _ring(64, 256, 3), _ring(64, 128, 4)],
-            "tail_up": [_ring(16, 256, 4, 2), _ring(32, 128, 4, 4)],
+            "in_proj": [ring(48, 256, 6), ring(48, 256, 3), ring(48, 256, 5), ring(48, 256, 7)],
+            "o_proj": [ring(64, 256, 3), ring(32, 256, 3), ring(64, 256, 3, ahead=3), ring(32, 256, 2, ahead=4)],
+            "front": [ring(16, 512, 4), ring(16, 512, 6), ring(16, 512, 4, ahead=5), ring(16, 512, 6, ahead=8)],
+            "shared_down": [ring(32, 256, 3), ring(64, 256, 3), ring(64, 128, 4)],
+            "tail_up": [ring(16, 256, 4, 2), ring(32, 128, 4, 4)],
         }
     return {
-        "in_proj": [_ring(48, 128, 7), _ring(48, 256, 3), _ring(48, 128, 4)],
-        "o_proj": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 2)],
-        "front": [_ring(16, 256, 4), _ring(16, 256, 8 if rows == 32 else 5), _ring(16, 512, 2)],
-        "shared_down": [_ring(32, 256, 3), _ring(64, 128, 4), _ring(64, 256, 2)],
-        "tail_up": [_ring(16, 256, 4, 2), _ring(32, 128, 4, 4)],
+        "in_proj": [ring(48, 128, 7), ring(48, 256, 3), ring(48, 128, 4)],
+        "o_proj": [ring(32, 256, 3), ring(64, 128, 4), ring(64, 256, 2)],
+        "front": [ring(16, 256, 4), ring(16, 256, 8 if rows == 32 else 5), ring(16, 512, 2)],
+        "shared_down": [ring(32, 256, 3), ring(64, 128, 4), ring(64, 256, 2)],
+        "tail_up": [ring(16, 256, 4, 2), ring(32, 128, 4, 4)],
     }
 
 
@@ -103,12 +105,19 @@ def _kda(rows: int) -> list[Tactic]:
 def _experts_in(rows: int, walk: Tactic) -> list[Tactic]:
     late = [{"wk": 2, "per_sm": 8, "pdl": True, **walk}]
     more = [{"wk": 2, "wr": 2, "per_sm": 4, **walk}, {"wk": 7, "per_sm": 4, **walk}] if rows <= 2 else []
-    return [{"wk": 2, "per_sm": 8, **walk}, {"wk": 4, "per_sm": 6, **walk}, *late, *more]
+    shapes = [(2, 1, 8, 7), (1, 2, 8, 8), (2, 1, 8, 10), (1, 4, 4, 8), (2, 1, 10, 5), (1, 2, 8, 6)]
+    stream = [
+        {"wk": wk, "wr": wr, "per_sm": per_sm, "window": window, "pdl": rows <= 2, **walk}
+        for wk, wr, per_sm, window in shapes
+    ]
+    return [{"wk": 2, "per_sm": 8, **walk}, {"wk": 4, "per_sm": 6, **walk}, *late, *more, *stream]
 
 
 def _experts_out(rows: int, walk: Tactic) -> list[Tactic]:
     few = {"pdl": True, "early": True} if rows <= 2 else {}
     two = {"wk": 1, "wr": 4, "r": 2, "per_sm": 4, **walk}
+    shapes = [(4, 4, 4, 6), (4, 2, 4, 4), (2, 4, 8, 6), (2, 8, 8, 6)]
+    stream: list[Tactic] = [{"wk": 1, "wr": wr, "r": r, "per_sm": n, "window": w} for wr, r, n, w in shapes]
     more = (
         [{"wk": 3, "wr": 1, "per_sm": 8, **walk}, {"wk": 3, "wr": 2, "per_sm": 4, **few, **walk}] if rows <= 2 else []
     )
@@ -119,6 +128,8 @@ def _experts_out(rows: int, walk: Tactic) -> list[Tactic]:
         two if few else {"wk": 1, "wr": 8, "r": 2, "per_sm": 2, **walk},
         {**two, "pdl": True},
         *more,
+        *({**t, **few, **walk} for t in stream),
+        *({**t, **walk} for t in stream if few),
     ]
 
 
@@ -130,10 +141,9 @@ def tactics(kernel: str, rows: int) -> list[Tactic]:
     """
     if kernel in PRODUCTS:
         return (SKINNY[rows] if rows <= 2 else _rings(rows))[kernel]
-    if kernel == BESIDE[rows > 1]:
-        return [{**t, "grid": SMS - 1} if rows <= 2 else t for t in tactics("shared_down", rows)]
-    units = TOP_K if rows == 1 else TOP_K * rows
-    walk = {"units": units, "single": rows == 1, "grid": WALK[rows]}
+    if kernel == BESIDE[rows > 2]:
+        return [{**t, "grid": SMS - rows} if rows <= 2 else t for t in tactics("shared_down", rows)]
+    walk = {"units": TOP_K * rows, "single": rows <= 2, "grid": WALK[rows]}
     table: dict[str, list[Tactic]] = {
         "attention_residual": [{"parts": False}],
         "ffn_residual": [{"parts": True}],
@@ -168,7 +178,7 @@ def chosen(kernel: str, rows: int) -> int:
 
 
 MUTANTS: dict[str, tuple[str, int, Tactic]] = {
-    "unfenced": ("in_proj", 8, {**_ring(48, 256, 7), "fault": "unfenced"}),
+    "unfenced": ("in_proj", 8, {**ring(48, 256, 7), "fault": "unfenced"}),
 }
 """Variants with a planted fault (kernel, rows, arguments), for the checks to catch on a device."""
 

@@ -23,7 +23,7 @@ from kernels_under_test.kimi_k3.cuda.sizes import (
     TOP_K,
     WIDTH,
 )  # fmt: skip
-from kernels_under_test.kimi_k3.cuda.stock import kernels as tk
+from kernels_under_test.kimi_k3.cuda.stock import experts, kda, products, rows
 from kernels_under_test.kimi_k3.cuda.tensors import BF16, STOCK_BLOCK, Weights
 
 UNIT = 8
@@ -66,27 +66,22 @@ def default_tiles(rows: int) -> dict[str, Tile]:
 
 
 class Stock:
-    """One layer of one rank; every buffer is allocated once, so that the launches can be captured.
+    """One KDA layer of one rank; every buffer is allocated once, so that the launches can be captured.
 
     Raises:
         ValueError: for a number of rows other than 1, 2, 8, 16, 32 or 64.
     """
 
+    products = PRODUCTS
+
     def __init__(self, weights: Weights, inputs: dict[str, Tensor], tiles: dict[str, Tile] | None = None) -> None:
         self.w, self.e, self.t = weights.dense, weights.stock, inputs
-        self.m = inputs["delta"].shape[0]
-        if self.m not in ROWS:
-            raise ValueError(f"expected one of {ROWS} rows, found {self.m}")
-        self.tiles = {**default_tiles(self.m), **(tiles or {})}
-        device, pairs = inputs["delta"].device, self.m * TOP_K
-
-        def new(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
-            return torch.zeros(*shape, device=device, dtype=dtype)
-
-        m = self.m
-        self.x, self.y, self.raw = new(m, HIDDEN), new(m, PROJECTION), new(m, WIDTH)
-        self.z, self.o, self.core = new(m, 3 * WIDTH), new(m, WIDTH), new(m, WIDTH)
-        self.part, self.a = new(m, HIDDEN), new(m, HIDDEN)
+        self.m = m = inputs["delta"].shape[0]
+        if m not in ROWS:
+            raise ValueError(f"expected one of {ROWS} rows, found {m}")
+        self.tiles = {**self.default_tiles(), **(tiles or {})}
+        pairs, new = m * TOP_K, self.new
+        self.x, self.core, self.part, self.a = new(m, HIDDEN), new(m, WIDTH), new(m, HIDDEN), new(m, HIDDEN)
         self.logits, self.latent = new(m, EXPERTS, dtype=torch.float32), new(m, LATENT)
         self.ids, self.share = new(m, TOP_K, dtype=torch.int32), new(m, TOP_K, dtype=torch.float32)
         self.count, self.expert = new(1, dtype=torch.int32), new(pairs, dtype=torch.int32)
@@ -96,9 +91,26 @@ class Stock:
         self.n, self.shard = new(m, LATENT), new(m, OUT_SHARD)
         self.box, self.spare, self.out = inputs["peers_out"].clone(), new(m, HIDDEN), new(m, HIDDEN)
         self.operands = {
-            "in_proj": (self.x, self.y), "f_b": (self.y[:, 4 * WIDTH : 4 * WIDTH + RANK], self.raw), "o_proj": (self.core, self.part),
-            "router": (self.x, self.logits), "latent_down": (self.x, self.latent), "gate_up": (self.x, self.gu),
+            "o_proj": (self.core, self.part), "router": (self.x, self.logits),
+            "latent_down": (self.x, self.latent), "gate_up": (self.x, self.gu),
             "shared_down": (self.sh, self.down), "tail_up": (self.n, self.box[:, :OUT_SHARD]),
+        }  # fmt: skip
+        self.prepare()
+
+    def default_tiles(self) -> dict[str, Tile]:
+        """A tile for each kernel that is no library product."""
+        return default_tiles(self.m)
+
+    def new(self, *shape: int, dtype: torch.dtype = BF16) -> Tensor:
+        """A buffer."""
+        return torch.zeros(*shape, device=self.t["delta"].device, dtype=dtype)
+
+    def prepare(self) -> None:
+        """Buffers and operands of the attention half."""
+        m, new = self.m, self.new
+        self.y, self.raw, self.z, self.o = new(m, PROJECTION), new(m, WIDTH), new(m, 3 * WIDTH), new(m, WIDTH)
+        self.operands |= {
+            "in_proj": (self.x, self.y), "f_b": (self.y[:, 4 * WIDTH : 4 * WIDTH + RANK], self.raw),
         }  # fmt: skip
 
     def set_tile(self, kernel: str, tile: Tile | None) -> None:
@@ -111,9 +123,10 @@ class Stock:
             raise ValueError(f"expected a tile for {kernel}, found None: no library product does its work")
         self.tiles = {k: v for k, v in self.tiles.items() if k != kernel} | ({} if tile is None else {kernel: tile})
 
-    def _residual(self, delta: Tensor, call: str) -> None:
+    def residual(self, delta: Tensor, call: str) -> None:
+        """Attention residual and its norm."""
         w, t = self.w, self.t
-        tk.residual[(self.m,)](
+        rows.residual[(self.m,)](
             delta, t["prefix"], t["blocks"], w[f"{call}_gamma"], w[f"{call}_query"], w[f"{call}_norm"], self.x,
             D=HIDDEN, NB=BLOCKS, S=8, W=8192, num_warps=8,
         )  # fmt: skip
@@ -121,30 +134,30 @@ class Stock:
     def product(self, name: str) -> None:
         """One dense product, by the tile that the arm has for it or else by the library."""
         x, y = self.operands[name]
-        n, k = PRODUCTS[name]
+        n, k = self.products[name]
         add = name == "tail_up"
         w, m, tile = self.w["latent_up" if add else name], self.m, self.tiles.get(name)
         if tile is None:
             torch.mm(x, w.t(), out=y, **({"out_dtype": y.dtype} if y.dtype != BF16 else {}))
         elif len(tile) == 3:
-            rows, columns, warps = tile
-            tk.skinny[(n // rows,)](
-                x, w, y, self.shard, n, x.stride(0), y.stride(0), K=k, M=m, BN=rows, BK=columns, ADD=add, num_warps=warps
+            high, columns, warps = tile
+            products.skinny[(n // high,)](
+                x, w, y, self.shard, n, x.stride(0), y.stride(0), K=k, M=m, BN=high, BK=columns, ADD=add, num_warps=warps
             )  # fmt: skip
         else:
-            rows, columns, groups, stages = tile
-            tk.narrow[(n // rows,)](
-                x, w, y, self.shard, m, n, x.stride(0), y.stride(0), K=k, BN=rows, BM=max(8, m), BK=columns, G=groups, ADD=add,
+            high, columns, groups, stages = tile
+            products.narrow[(n // high,)](
+                x, w, y, self.shard, m, n, x.stride(0), y.stride(0), K=k, BN=high, BM=max(8, m), BK=columns, G=groups, ADD=add,
                 num_warps=groups, num_stages=stages,
             )  # fmt: skip
 
     def attention(self) -> None:
         """Kernels 1 to 9: residual, KDA, all-reduce stand-in."""
         w, t, m = self.w, self.t, self.m
-        self._residual(t["delta"], "pre")
+        self.residual(t["delta"], "pre")
         self.product("in_proj")
         self.product("f_b")
-        tk.conv_update[(m, 3 * WIDTH // 256)](
+        kda.conv_update[(m, 3 * WIDTH // 256)](
             self.y,
             t["conv_state"],
             w["conv"],
@@ -156,52 +169,56 @@ class Stock:
             B=256,
             num_warps=2,
         )
-        tk.delta_rule[(DIM // 16, HEADS, m)](
+        kda.delta_rule[(DIM // 16, HEADS, m)](
             self.z, self.raw, self.y, w["a_log"], w["dt_bias"], t["slots"], t["state"], self.o,
             PITCH=PROJECTION, B_AT=B_COLUMN, H=HEADS, K=DIM, BV=16, num_warps=2,
         )  # fmt: skip
-        tk.copy[(m, 2)](self.o, self.core, PITCH_IN=WIDTH, PITCH_OUT=WIDTH, N=WIDTH, B=1024)
-        tk.gated_norm[(HEADS, m)](
+        kda.copy[(m, 2)](self.o, self.core, PITCH_IN=WIDTH, PITCH_OUT=WIDTH, N=WIDTH, B=1024)
+        kda.gated_norm[(HEADS, m)](
             self.core, self.y, w["o_norm"], PITCH=PROJECTION, G_AT=3 * WIDTH, H=HEADS, K=DIM, num_warps=1
         )
+        self.output()
+
+    def output(self) -> None:
+        """Kernels 8 and 9: output projection and the all-reduce's stand-in."""
         self.product("o_proj")
-        tk.rank_sum[(m, HIDDEN // 512)](
-            self.part, t["peers_o"], self.a, m, D=HIDDEN, PEERS=PARTS - 1, B=512, num_warps=2
+        rows.rank_sum[(self.m, HIDDEN // 512)](
+            self.part, self.t["peers_o"], self.a, self.m, D=HIDDEN, PEERS=PARTS - 1, B=512, num_warps=2
         )
 
     def grouped(self, kind: str) -> None:
         """One of the experts' two products."""
         x, y = (self.latent, self.both) if kind == "in" else (self.h, self.rows)
         n, k = GROUPED[kind]
-        rows, warps, stages = self.tiles[kind]
-        tk.experts[(n // rows, self.m * TOP_K)](
+        high, warps, stages = self.tiles[kind]
+        experts.experts[(n // high, self.m * TOP_K)](
             x, self.e[f"{kind}_codes"], self.e[f"{kind}_scales"], self.count, self.expert, self.token, self.pair, y,
-            N=n, K=k, BN=rows, KW=STOCK_BLOCK[kind], UNIT=UNIT, OWN=kind == "out", num_warps=warps, num_stages=stages,
+            N=n, K=k, BN=high, KW=STOCK_BLOCK[kind], UNIT=UNIT, OWN=kind == "out", num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
     def feed_forward(self) -> None:
         """Kernels 10 to 23: residual, routing, experts, shared expert, tail."""
         w, t, m = self.w, self.t, self.m
-        self._residual(self.a, "post")
+        self.residual(self.a, "post")
         self.product("router")
         self.product("latent_down")
-        tk.route[(m,)](self.logits, w["bias"], self.ids, self.share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=4)
-        tk.permute[(EXPERTS // 8,)](
+        experts.route[(m,)](self.logits, w["bias"], self.ids, self.share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=4)
+        experts.permute[(EXPERTS // 8,)](
             self.ids, self.count, self.expert, self.token, self.pair,
             PAIRS=m * TOP_K, W=1024, UNIT=UNIT, TOP=TOP_K, B=8, num_warps=4,
         )  # fmt: skip
         self.grouped("in")
-        tk.situ[(m * TOP_K, 1)](self.both, self.h, N=INTER, B=512, num_warps=2)
+        experts.situ[(m * TOP_K, 1)](self.both, self.h, N=INTER, B=512, num_warps=2)
         self.grouped("out")
         self.product("gate_up")
-        tk.situ[(m, 2)](self.gu, self.sh, N=SHARED, B=512, num_warps=2)
+        experts.situ[(m, 2)](self.gu, self.sh, N=SHARED, B=512, num_warps=2)
         self.product("shared_down")
-        tk.finalise[(m,)](
+        rows.finalise[(m,)](
             self.rows, self.share, t["peers_latent"], w["latent_norm"], self.n, self.down, t["peers_shared"], self.shard, m,
             L=LATENT, W=4096, D=HIDDEN, OUT=OUT_SHARD, TOP=TOP_K, PEERS=PARTS - 1, num_warps=16,
         )  # fmt: skip
         self.product("tail_up")
-        tk.tail_copy[(m, HIDDEN // 1024)](self.box, self.out, self.spare, N=HIDDEN, B=1024, num_warps=4)
+        rows.tail_copy[(m, HIDDEN // 1024)](self.box, self.out, self.spare, N=HIDDEN, B=1024, num_warps=4)
 
     def run(self) -> None:
         """All 23 kernels."""

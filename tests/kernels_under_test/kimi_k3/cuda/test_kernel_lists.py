@@ -13,15 +13,26 @@ from kernels_under_test.kimi_k3.cuda.cute.tactics import (
     name,
     tactics,
 )
-from kernels_under_test.kimi_k3.cuda.kernel_lists import CANDIDATE, STOCK, candidate
+from kernels_under_test.kimi_k3.cuda.kernel_lists import CANDIDATE, STOCK, STOCK_MLA, candidate, mla_candidate
 from kernels_under_test.kimi_k3.cuda.sizes import ROWS
+
+
+def test_an_mla_layer_has_26_launches_of_stock_and_14_or_17_of_the_candidate() -> None:
+    assert len(STOCK_MLA) == len(set(STOCK_MLA)) == 26
+    assert [len(mla_candidate(m)) for m in (1, 2, 5, 64)] == [14, 14, 17, 17]
+    for rows in ROWS:
+        launches = mla_candidate(rows)
+        assert len(set(launches)) == len(launches)
+        insert = launches.index("mla_query" if rows <= 2 else "mla_latents")
+        assert launches.index("mla_core") - insert >= 2, "the core reads new rows of the cache before its wait"
+        assert launches[-6:] == candidate(rows)[-6:]
 
 
 def test_stock_launches_23_and_the_candidate_12_or_11() -> None:
     assert len(STOCK) == len(set(STOCK)) == 23
     assert len(CANDIDATE) == len(set(CANDIDATE)) == 12
-    assert [len(candidate(m)) for m in (1, 2, 5, 64)] == [11, 12, 12, 12]
-    assert "route_shared_down" in candidate(1) and "group_shared_down" in candidate(2)
+    assert [len(candidate(m)) for m in (1, 2, 5, 64)] == [11, 11, 12, 12]
+    assert "route_shared_down" in candidate(2) and "group_shared_down" in candidate(3)
     with pytest.raises(ValueError, match="found 65"):
         candidate(65)
 
