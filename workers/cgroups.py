@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 PREFIX = "gatekeeper-"
@@ -17,9 +18,11 @@ PREFIX = "gatekeeper-"
 class Cgroup:
     """A control group that holds one process tree. Create it by :meth:`create`; it must be removed by :meth:`remove`."""
 
-    def __init__(self, unified: Path, limits: tuple[Path, ...]) -> None:
+    def __init__(self, unified: Path, limits: tuple[Path, ...], bounds: Mapping[str, Path]) -> None:
         self.unified = unified
         self.limits = limits
+        self.bounds = bounds
+        """``memory`` and ``pids``, where they hold: the directory that counts them."""
         self._freeze = os.open(unified / "cgroup.freeze", os.O_WRONLY | os.O_CLOEXEC)
         self._events = os.open(unified / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -36,6 +39,7 @@ class Cgroup:
         unified = places[""] / f"{PREFIX}{name}"
         unified.mkdir()
         made: list[Path] = []
+        bounds: dict[str, Path] = {}
         wanted = {
             "memory": ("memory.max", "memory.limit_in_bytes", memory),
             "pids": ("pids.max", "pids.max", processes),
@@ -43,16 +47,18 @@ class Cgroup:
         for controller, (new_file, old_file, value) in wanted.items():
             if (unified / new_file).exists():
                 (unified / new_file).write_text(str(value))
+                bounds[controller] = unified
             elif controller in places:
                 group = places[controller] / f"{PREFIX}{name}"
                 try:
                     group.mkdir()
                     (group / old_file).write_text(str(value))
                     made.append(group)
+                    bounds[controller] = group
                 except OSError:
                     with contextlib.suppress(OSError):
                         group.rmdir()
-        return cls(unified, tuple(made))
+        return cls(unified, tuple(made), bounds)
 
     @property
     def entrances(self) -> list[str]:
@@ -87,6 +93,17 @@ class Cgroup:
         """Return the pids in the group."""
         return [int(pid) for pid in (self.unified / "cgroup.procs").read_text().split()]
 
+    def limits_hit(self) -> tuple[str, ...]:
+        """Return reason codes of the bounds that the tree ran into: ``RUN_OOM`` (the kernel killed a task of it for want of memory)
+        and ``RUN_PIDS_LIMIT`` (it was refused another process or thread)."""
+        memory, pids = self.bounds.get("memory"), self.bounds.get("pids")
+        found = []
+        if memory and any(_counter(memory / name, "oom_kill") for name in ("memory.events", "memory.oom_control")):
+            found.append("RUN_OOM")
+        if pids and _counter(pids / "pids.events", "max"):
+            found.append("RUN_PIDS_LIMIT")
+        return tuple(found)
+
     def kill(self) -> None:
         """Send SIGKILL to every task; frozen ones die too."""
         (self.unified / "cgroup.kill").write_text("1")
@@ -112,6 +129,15 @@ class Cgroup:
                 time.sleep(0.001)
         os.close(self._freeze)
         os.close(self._events)
+
+
+def _counter(file: Path, name: str) -> int:
+    """Return a counter of a file of lines ``name value``; 0 where there is none."""
+    with contextlib.suppress(OSError):
+        for line in file.read_text().splitlines():
+            if line.split()[0] == name:
+                return int(line.split()[1])
+    return 0
 
 
 def own_groups() -> dict[str, Path]:

@@ -46,6 +46,7 @@ def environment(target: HardwareTarget, jail: Jail, started: datetime, ended: da
             "torch": torch.__version__,
             "kernel": platform.release(),
             "jail": f"{jail.level.value}{'; own user' if jail.own_user else ''}{'; cgroups' if jail.control_groups else ''}",
+            **({"why no stronger jail": " | ".join(jail.notes)[:1000]} if jail.notes else {}),
         },
         started_at=started,
         ended_at=ended,

@@ -1,8 +1,9 @@
 """Keeps untrusted code away from this machine: finds out which jail *works* here and starts processes in it.
 
-Two levels: ``jail`` is bubblewrap with its own user, mount, process, network and IPC namespaces; ``process`` is a child with
-limits, a built environment and, where allowed, another user id, and is only a fallback that every result names. At both levels
-a process tree is frozen, counted and killed as a whole, and it dies with the harness.
+Levels: ``jail`` is bubblewrap with its own user, mount, process, network and IPC namespaces; ``container+jail`` and ``vm+jail`` are
+the same inside a wall of its own (``workers/surroundings.py``); ``process`` is a child with limits, a built environment and, where
+allowed, another user id, and is only a fallback that every result names. At all levels a process tree is frozen, counted and
+killed as a whole, and it dies with the harness. A canary puts each way on trial before it is used (``workers/trial.py``).
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.errors import Retryable
-from workers import launch
+from workers import launch, scratch, surroundings
 from workers.cgroups import Cgroup
 from workers.jailed import JailedProcess
 from workers.processes import ProcessTree
+from workers.trial import complaint
 
 BWRAP = Path("/usr/bin/bwrap")
 LAUNCHER = Path(launch.__file__).resolve()
@@ -51,7 +53,7 @@ class Limits:
     file_size: int = 256 << 20
     open_files: int = 256
     scratch: int = 256 << 20
-    """Size of the private /tmp (level ``jail`` only)."""
+    """Size of the private /tmp, and of /dev/shm (not at level ``process``)."""
     cpus: tuple[int, ...] | None = None
     """Cores that the tree is pinned to at start; None leaves all."""
 
@@ -69,9 +71,14 @@ class Jail:
     """Why a stronger way was not taken."""
     python: str = field(default=sys.executable)
 
+    @property
+    def separate(self) -> bool:
+        """True if processes have namespaces of their own: at every level but ``process``."""
+        return self.level is not JailLevel.PROCESS
+
     def inside(self, bind: Bind, below: str = "") -> str:
         """Return the path at which a bound file or directory (or ``below`` in it) is seen by the jailed process."""
-        base = bind.target if self.level is not JailLevel.PROCESS else str(bind.source)
+        base = bind.target if self.separate else str(bind.source)
         return f"{base}/{below}" if below else base
 
     def start(
@@ -94,11 +101,13 @@ class Jail:
         Raises:
             Retryable: if the process could not be started; that says nothing about the code inside.
         """
-        limits = limits or Limits()
+        limits, given = limits or Limits(), environment or {}
         name = f"{os.getpid()}-{next(_numbers)}-{secrets.token_hex(4)}"
-        group = Cgroup.create(name, memory=limits.memory, processes=limits.processes) if self.control_groups else None
         uid = FIRST_UID + secrets.randbelow(1 << 24) if self.own_user else None
-        order = self._order(argv, binds, limits, {**base_environment(), **(environment or {})}, uid)
+        home = None if self.separate or "HOME" in given else _home(uid)
+        inside = given.get("HOME") or (str(home) if home else "/tmp")  # noqa: S108  (the jail's own)
+        group = Cgroup.create(name, memory=limits.memory, processes=limits.processes) if self.control_groups else None
+        order = self._order(argv, binds, limits, {**base_environment(inside), **given}, uid)
         order["cgroups"] = group.entrances if group else []
         buffer = None
         if log is None:
@@ -119,9 +128,11 @@ class Jail:
                 group.remove()
             if buffer is not None:
                 os.close(buffer)
+            if home is not None:
+                scratch.remove(home)
             raise Retryable(f"a jailed process could not be started: {error}", code="JAIL_START") from error
-        own = 3 if self.level is JailLevel.JAIL else 1 if group else 2
-        return JailedProcess(process, group or ProcessTree(process.pid), buffer, own_processes=own)
+        own = 3 if self.separate else 1 if group else 2
+        return JailedProcess(process, group or ProcessTree(process.pid), buffer, own_processes=own, home=home)
 
     def _order(
         self, argv: Sequence[str], binds: Sequence[Bind], limits: Limits, environment: dict[str, str], uid: int | None
@@ -137,7 +148,7 @@ class Jail:
             "cpus": list(limits.cpus) if limits.cpus else None,
         }
         inner_limits = {"NPROC": limits.processes, "DATA": limits.memory}
-        if self.level is JailLevel.JAIL:
+        if self.separate:
             inner = {
                 "argv": list(argv),
                 "environment": environment,
@@ -169,7 +180,9 @@ def bubblewrap(command: Sequence[str], binds: Sequence[Bind], limits: Limits, *,
             argv += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
             argv += ["--ro-bind", str(path), str(path)]
-    argv += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(limits.scratch), "--tmpfs", "/tmp"]  # noqa: S108
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    for place in ("/tmp", "/dev/shm"):  # noqa: S108
+        argv += ["--perms", "1777", "--size", str(limits.scratch), "--tmpfs", place]
     argv += ["--dir", "/sys/devices/system", "--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu"]
     shown = [Bind(prefix, str(prefix)) for prefix in interpreter_paths()] + list(binds)
     for parent in sorted({parent for bind in shown for parent in Path(bind.target).parents} - {Path("/")}):
@@ -178,7 +191,8 @@ def bubblewrap(command: Sequence[str], binds: Sequence[Bind], limits: Limits, *,
             argv += ["--perms", "0755", "--dir", str(parent)]
     for bind in shown:
         argv += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]
-    return [*argv, "--remount-ro", "/", "--chdir", "/", "--", *command]
+    # /dev is memory of bubblewrap's own, as large as half of the machine's where nobody says otherwise.
+    return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", *command]
 
 
 def interpreter_paths() -> list[Path]:
@@ -189,66 +203,35 @@ def interpreter_paths() -> list[Path]:
     return [place for place in outside if not any(place != other and place.is_relative_to(other) for other in outside)]
 
 
-def base_environment() -> dict[str, str]:
-    """Return the whole environment of a jailed process: constants only, the same for both arms and in every phase."""
+def base_environment(home: str = "/tmp") -> dict[str, str]:  # noqa: S108
+    """Return the whole environment of a jailed process: constants and its home, the same for both arms and in every phase.
+
+    Everything that libraries keep from run to run lies below the home, which no other process has.
+    """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "arm", "LOGNAME": "arm", **threads}  # noqa: S108
+    caches = {"XDG_CACHE_HOME": "", "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor",
+              "TORCH_EXTENSIONS_DIR": "extensions", "CUDA_CACHE_PATH": "cuda", "NUMBA_CACHE_DIR": "numba"}  # fmt: skip
+    places = {name: f"{home}/.cache/{folder}".rstrip("/") for name, folder in caches.items()}
+    named = {"HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", "USER": "arm", "LOGNAME": "arm"}
+    return {"PATH": "/usr/bin:/bin", **named, **places, **threads}
 
 
-CANARY = """
-import os, socket, sys
-level, root, secret, planted = sys.argv[1:5]
-wrong = []
-if secret in os.environ: wrong.append("environment")
-if level == "jail":
-    if os.path.exists(planted): wrong.append("a file of the host is visible")
-    if len([n for n in os.listdir("/proc") if n.isdigit()]) > 4: wrong.append("other processes are visible")
-    with socket.socket() as s:
-        s.settimeout(0.5)
-        try: s.connect(("192.0.2.1", 80)); wrong.append("network")
-        except OSError: pass
-    if len(os.listdir("/sys/class/net") if os.path.isdir("/sys/class/net") else []) > 1: wrong.append("interfaces")
-    for path in ("/usr/gatekeeper-canary", "/gatekeeper-canary", sys.prefix + "/gatekeeper-canary"):
-        try: open(path, "w").close(); wrong.append("can write " + path)
-        except OSError: pass
-    open("/tmp/canary", "w").close()
-if int([l for l in open("/proc/self/status") if l.startswith("CapEff")][0].split()[1], 16) and root == "no":
-    wrong.append("capabilities")
-status = open("/proc/self/status").read()
-if "NoNewPrivs:\\t1" not in status: wrong.append("new privileges")
-if "Seccomp:\\t2" not in status: wrong.append("no system call filter")
-for name, call in (("affinity", lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),):
-    try: call(); wrong.append(name)
-    except PermissionError: pass
-print("; ".join(wrong)); sys.exit(1 if wrong else 0)
-"""
-"""What the canary may not reach. It runs in the jail before the jail is used; one success of it refuses the jail."""
-
-
-def complaint(jail: Jail) -> str | None:
-    """Return what is wrong with a jail, None if a canary inside it was held as it should be."""
-    root = "no" if jail.own_user or os.getuid() != 0 or jail.level is JailLevel.JAIL else "yes"
-    os.environ["GATEKEEPER_CANARY"] = "planted"
-    try:
-        with tempfile.NamedTemporaryFile(prefix="gatekeeper-canary-") as planted:
-            arguments = [jail.level.value, root, "GATEKEEPER_CANARY", planted.name]
-            process = jail.start([jail.python, "-I", "-S", "-c", CANARY, *arguments], limits=Limits(memory=1 << 30))
-            ended = process.finish(10.0)
-    except (Retryable, OSError) as error:
-        return str(error)
-    finally:
-        del os.environ["GATEKEEPER_CANARY"]
-    return None if ended.clean else f"{ended.how.value} {ended.status}: {ended.log.strip()[-300:]}"
+def _home(uid: int | None) -> Path:
+    """Make a directory for one process of level ``process``: there /tmp is everybody's."""
+    home = Path(tempfile.mkdtemp(prefix="gatekeeper-home-"))
+    if uid is not None:
+        os.chown(home, uid, uid)
+    return home
 
 
 @cache
 def _candidates_tried() -> tuple[Jail | None, Jail]:
-    """Try every way from strongest to weakest once per process; return the best of each level."""
+    """Try every way from strongest to weakest once per process; return the best with namespaces and the best without."""
     notes: list[str] = []
     best: dict[JailLevel, Jail] = {}
     groups = control_groups_work()
     if not groups:
-        notes.append("control groups may not be written: trees are held by signals")
+        notes.append("control groups may not be written: trees are held by signals, and shared memory has no bound")
     users = (True, False) if os.getuid() == 0 else (False,)
     for level in (JailLevel.JAIL, JailLevel.PROCESS):
         for own_user in users:
@@ -258,12 +241,16 @@ def _candidates_tried() -> tuple[Jail | None, Jail]:
             jail = Jail(level, own_user, groups)
             wrong = complaint(jail)
             if wrong is None:
-                best[level] = Jail(level, own_user, groups, tuple(notes))
+                best[level] = replace(jail, notes=tuple(notes))
                 break
             notes.append(f"{level.value}{' with a user id of its own' if own_user else ''}: {wrong}")
     if JailLevel.PROCESS not in best:
         raise Retryable("no way to start a limited process works here: " + " | ".join(notes), code="JAIL_NONE")
-    return best.get(JailLevel.JAIL), best[JailLevel.PROCESS]
+    strong = best.get(JailLevel.JAIL)
+    if strong is not None:
+        level, why = surroundings.around(surroundings.read_signs(), surroundings.claimed())
+        strong = replace(strong, level=level, notes=(*strong.notes, *([why] if why else [])))
+    return strong, best[JailLevel.PROCESS]
 
 
 def find_jail(minimum: JailLevel = JailLevel.PROCESS) -> Jail:

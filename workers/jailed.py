@@ -8,9 +8,11 @@ import subprocess
 import time
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+from workers import scratch
 from workers.cgroups import Cgroup
-from workers.processes import ProcessTree
+from workers.processes import ProcessTree, oldest_child, state_of
 
 LOG_LIMIT = 64 << 10
 KILL_SECONDS = 10.0
@@ -44,6 +46,9 @@ class Ended:
     log: str
     """The last part of what it printed: an attacker's text, for display only."""
 
+    hit: tuple[str, ...] = ()
+    """Reason codes of the bounds that the tree ran into, as the kernel counted them: ``RUN_OOM``, ``RUN_PIDS_LIMIT``."""
+
     @property
     def clean(self) -> bool:
         """True if it exited with status 0 and left nothing behind."""
@@ -54,12 +59,15 @@ class JailedProcess:
     """One process tree in a jail. Every way out goes through :meth:`finish` or :meth:`kill`, and both leave nothing alive."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], holder: Cgroup | ProcessTree, buffer: int | None, *, own_processes: int
-    ) -> None:
+        self, process: subprocess.Popen[bytes], holder: Cgroup | ProcessTree, buffer: int | None, *, own_processes: int,
+        home: Path | None = None,
+    ) -> None:  # fmt: skip
         self._process = process
         self._holder = holder
         self._buffer = buffer
         self._own = own_processes
+        self._home = home
+        """A directory that only this process had; it is deleted at the end."""
         self._ended: Ended | None = None
 
     @property
@@ -135,10 +143,24 @@ class JailedProcess:
             return self._ended
         deadline = time.monotonic() + timeout
         leftovers = 0
+        main = None
         while self._process.poll() is None and time.monotonic() < deadline:
-            leftovers = self.extra_processes()
+            main = main or self._main()
+            extra = self.extra_processes()
+            # Once the main process has ended its helpers take all others down: who is gone by then was there before.
+            if main is None or state_of(main) not in ("X", "Z"):
+                leftovers = extra
             time.sleep(0.002)
+        if self._own == 1 and self._process.poll() is not None:
+            leftovers = len(self.processes())
         return self._end(leftovers)
+
+    def _main(self) -> int | None:
+        """Return the pid of the main process: below the jail's own helpers, of which each has started one child."""
+        found: int | None = self.pid
+        for _ in range(self._own - 1):
+            found = oldest_child(found) if found else None
+        return found
 
     def kill(self) -> Ended:
         """Kill the whole tree now, and return how it ended."""
@@ -169,7 +191,10 @@ class JailedProcess:
         code = self._process.poll()
         cpu_seconds = self._holder.cpu_seconds()
         self._kill_all()
+        hit = self._holder.limits_hit()
         self._holder.remove()
+        if self._home is not None:
+            scratch.remove(self._home)
         if code is None:
             how, status = Ending.KILLED, 0
         elif code < 0 or code > 128:
@@ -181,5 +206,5 @@ class JailedProcess:
         if self._buffer is not None:
             os.close(self._buffer)
             self._buffer = None
-        self._ended = Ended(how, status, leftovers, cpu_seconds, log)
+        self._ended = Ended(how, status, leftovers, cpu_seconds, log, hit)
         return self._ended

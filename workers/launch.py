@@ -24,24 +24,34 @@ PR_SET_NO_NEW_PRIVS = 38
 LAST_CAPABILITY = 63
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 FORBIDDEN = {
-    "x86_64": (
-        0xC000003E,
-        (56, 435),
-        # unshare, setns, sched_set{affinity,scheduler,param,attr}, ioprio_set, userfaultfd, io_uring_*, keys, ptrace,
-        # process_vm_*, perf_event_open, bpf, mounts, personality, pidfd_getfd, kcmp
-        (272, 308, 203, 144, 142, 314, 251, 323, 425, 426, 427, 248, 249, 250, 101, 310, 311, 298, 321,
-         165, 166, 155, 428, 429, 430, 431, 432, 433, 442, 135, 438, 312),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        (220, 435),
-        (97, 268, 122, 119, 118, 274, 30, 282, 425, 426, 427, 217, 218, 219, 117, 270, 271, 241, 280,
-         40, 39, 41, 428, 429, 430, 431, 432, 433, 442, 92, 438, 272),
-    ),
+    # Another core or priority.
+    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
+    # Namespaces, whose end the kernel works off later, and mounts.
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_by_handle_at": (304, 265),
+    # What outlives a process: keys, and queues and memory of System V and POSIX.
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "shmget": (29, 194), "semget": (64, 190),
+    "msgget": (68, 186), "mq_open": (240, 180),
+    # Faults and workers that no freezer holds.
+    "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    # Other processes.
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272), "perf_event_open": (298, 241), "bpf": (321, 280), "lookup_dcookie": (212, 18),
+    "fanotify_init": (300, 262),
+    # The machine itself. Most want privileges besides; a second lock costs nothing.
+    "personality": (135, 92), "modify_ldt": (154, None), "iopl": (172, None), "ioperm": (173, None), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "syslog": (103, 116),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "adjtimex": (159, 171), "clock_adjtime": (305, 266), "sethostname": (170, 161), "setdomainname": (171, 162),
+    "vhangup": (153, 58),
 }  # fmt: skip
-"""By machine: the kernel's number of it, (clone, clone3), and system calls that are refused: ways to another core or priority,
-to namespaces whose end the kernel works off later, to keyrings that outlive a process, to faults and workers that no freezer
-holds, and to other processes. ``arch/*/entry/syscalls`` and ``asm-generic/unistd.h`` of Linux 6.1 have the numbers."""
+"""System calls that are refused: name to its number on x86-64 and on AArch64. ``arch/x86/entry/syscalls/syscall_64.tbl`` and
+``include/uapi/asm-generic/unistd.h`` of Linux 6.1 have the numbers."""
+MACHINES = {"x86_64": (0, 0xC000003E, 56, 435), "aarch64": (1, 0xC00000B7, 220, 435)}
+"""By machine: column in ``FORBIDDEN``, the kernel's number of the machine, clone, clone3."""
 NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID and _NEWNET."""
 
@@ -95,15 +105,25 @@ def become(libc: ctypes.CDLL, uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
+def numbers(machine: str) -> dict[str, int]:
+    """Return the numbers of the system calls that are refused on a machine, by name.
+
+    Raises:
+        OSError: for a machine whose numbers are not known here.
+    """
+    if machine not in MACHINES:
+        raise OSError(errno.ENOSYS, f"no system call filter for {machine}; known are {sorted(MACHINES)}")
+    return {name: number for name, both in FORBIDDEN.items() if (number := both[MACHINES[machine][0]]) is not None}
+
+
 def syscall_filter(machine: str) -> bytes:
     """Return the classic BPF program, eight bytes an instruction, that refuses ``FORBIDDEN`` and lets all else through.
 
     Raises:
         OSError: for a machine whose numbers are not known here.
     """
-    if machine not in FORBIDDEN:
-        raise OSError(errno.ENOSYS, f"no system call filter for {machine}; known are {sorted(FORBIDDEN)}")
-    architecture, (clone, clone3), numbers = FORBIDDEN[machine]
+    numbers_of = numbers(machine)
+    _, architecture, clone, clone3 = MACHINES[machine]
     load, equal, above, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, refuse, absent = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
     rules: list[tuple[int, int, int, int]] = [(load, 0, 0, 4), (equal, 1, 0, architecture), (answer, 0, 0, refuse)]
@@ -111,7 +131,7 @@ def syscall_filter(machine: str) -> bytes:
     rules += [(load, 0, 0, 0), (above, 0, 1, 0x40000000), (answer, 0, 0, refuse)]
     # clone3 hides its flags in memory; told that there is none, the C library takes clone.
     rules += [(equal, 0, 1, clone3), (answer, 0, 0, absent)]
-    for number in numbers:
+    for number in numbers_of.values():
         rules += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
     rules += [(equal, 0, 3, clone), (load, 0, 0, 16), (any_bit, 0, 1, NEW_NAMESPACES), (answer, 0, 0, refuse)]
     rules += [(answer, 0, 0, allow)]

@@ -55,6 +55,10 @@ class ProcessTree:
                     total += int(task.read_text().split()[0])
         return total / 1e9
 
+    def limits_hit(self) -> tuple[str, ...]:
+        """Return nothing: limits of single processes leave no trace that can be read from outside."""
+        return ()
+
     def kill(self) -> None:
         """Kill every process below the root, then the root."""
         for _ in range(100):
@@ -84,6 +88,19 @@ def state_of(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_bytes().rsplit(b")", 1)[1].split()[0].decode()
     except OSError:
         return "X"
+
+
+def oldest_child(parent: int) -> int | None:
+    """Return the child of a process that was started first, None if it has none. Later ones may be orphans that it took in."""
+    found: list[tuple[int, int]] = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                # After the name in brackets: state, parent, ... and the start time as the twentieth (proc(5), fields 3, 4, 22).
+                fields = (place / "stat").read_bytes().rsplit(b")", 1)[1].split()
+                if int(fields[1]) == parent:
+                    found.append((int(fields[19]), int(place.name)))
+    return min(found)[1] if found else None
 
 
 def send(pid: int, number: signal.Signals) -> None:
