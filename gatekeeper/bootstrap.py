@@ -24,17 +24,22 @@ from gatekeeper.backends.local import JOBS, LOOK_SECONDS, RACES, LocalQueue, Pla
 from gatekeeper.backends.subprocesses import SubprocessRunner
 from gatekeeper.catalog import load_catalog
 from gatekeeper.config import Settings
-from gatekeeper.context import Context, JobQueue
+from gatekeeper.context import Context, Forge, JobQueue, Publisher
 from gatekeeper.domain.errors import ConfigurationError, Retryable
+from gatekeeper.domain.events import RepositoryRef
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.race import RaceRequest
 from gatekeeper.engine import PolicyBook, open_installed_books
 from gatekeeper.git.mirror import Mirrors
+from gatekeeper.github.app import GithubApp, Identity
+from gatekeeper.github.forge import GithubForge
 from gatekeeper.github.recorded import RecordedForge
+from gatekeeper.github.runs import CheckRuns
 from gatekeeper.github.tenants import Keyring, make_keyring
+from gatekeeper.publishers.checks import ChecksPublisher
 from gatekeeper.publishers.log import LogPublisher
 from gatekeeper.publishers.page import PagePublisher
-from gatekeeper.services import jobs
+from gatekeeper.services import jobs, publish
 from gatekeeper.services.deliveries import Quotas
 from gatekeeper.services.evaluate import RACE_REQUEST
 from gatekeeper.services.handlers import HANDLERS
@@ -69,6 +74,8 @@ class Service:
     local: LocalQueue | None
     broker: Any = None
     guard: int | None = None
+    github: GithubApp | None = None
+    """The App, where one is configured; its ``meter`` tells what is used of the quota."""
 
     def run_job(self, job_id: str) -> datetime | None:
         """Run one job; see :func:`gatekeeper.services.jobs.run`."""
@@ -117,6 +124,8 @@ class Service:
             self.local.stop(5)
         self.runner.close()
         self.ctx.mirrors.close()
+        if self.github is not None:
+            self.github.close()
         self.ctx.store.close()
         if self.guard is not None:
             os.close(self.guard)
@@ -267,21 +276,67 @@ def _put_together(settings: Settings, engine: Engine, guard: int | None) -> Serv
     broker, jobs_queue = _queue(settings, store, local)
     box.append(jobs_queue)
     runner = SubprocessRunner(probe_seconds=settings.probe_seconds)
+    github = github_app(settings)
+    forge, publishers = _outside(settings, store, github)
     ctx = Context(
         store=store,
         clock=SystemClock(),
         queue=jobs_queue,
         runner=runner,
-        forge=RecordedForge(_recorded(store), settings.trusted_authors),
+        forge=forge,
         mirrors=Mirrors(settings.data_dir / "mirrors", settings.git_base_url),
-        publishers=(LogPublisher(), PagePublisher(settings.base_url)),
+        publishers=publishers,
         catalog=load_catalog(),
         books=load_books(settings.policy_set),
         default_policy_set=settings.policy_set,
         lease=timedelta(seconds=settings.lease_seconds),
         coalesce=timedelta(seconds=settings.coalesce_seconds),
     )
-    return Service(settings=settings, ctx=ctx, runner=runner, local=local, broker=broker, guard=guard)
+    return Service(settings=settings, ctx=ctx, runner=runner, local=local, broker=broker, guard=guard, github=github)
+
+
+def github_app(settings: Settings) -> GithubApp | None:
+    """Return the GitHub App of the settings, or None if none is named.
+
+    Raises:
+        ConfigurationError: ``CONFIG_GITHUB_APP``, ``CONFIG_GITHUB_PRIVATE_KEY``, ``CONFIG_GITHUB_PRIVATE_KEY_FILE`` or
+            ``CONFIG_GITHUB_API_URL``.
+    """
+    secret, file = settings.github_private_key, settings.github_private_key_file
+    if not settings.github_app:
+        if secret is not None or file is not None:
+            raise ConfigurationError(
+                "a private key is set and no GitHub App", code="CONFIG_GITHUB_APP",
+                expected="GATEKEEPER_GITHUB_APP, the App's client id", found="none",
+            )  # fmt: skip
+        return None
+    if (secret is None) == (file is None):
+        raise ConfigurationError(
+            "the GitHub App has no private key, or two", code="CONFIG_GITHUB_PRIVATE_KEY",
+            expected="GATEKEEPER_GITHUB_PRIVATE_KEY_FILE or GATEKEEPER_GITHUB_PRIVATE_KEY", found="none" if file is None else "both",
+        )  # fmt: skip
+    try:
+        key = secret.get_secret_value() if secret is not None else (file or Path()).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            "the private key cannot be read", code="CONFIG_GITHUB_PRIVATE_KEY_FILE",
+            expected="a readable file in PEM", found=type(error).__name__,
+        ) from None  # fmt: skip
+    identity = Identity(app=settings.github_app, private_key=key, api_url=settings.github_api_url)
+    return GithubApp(identity, settings.data_dir / "github")
+
+
+def _outside(settings: Settings, store: Store, github: GithubApp | None) -> tuple[Forge, tuple[Publisher, ...]]:
+    """Return where pull requests are looked up and where verdicts are shown."""
+    page = PagePublisher(settings.base_url)
+    if github is None:
+        return RecordedForge(_recorded(store), settings.trusted_authors), (LogPublisher(), page)
+    checks = ChecksPublisher(lambda repository: CheckRuns(github, repository), page.address)
+
+    def seen(repository: RepositoryRef, number: int, head_sha: str, base_ref: str) -> None:
+        publish.announce(store, checks.name, repository, number, head_sha, base_ref)
+
+    return GithubForge(github, settings.trusted_authors, seen), (LogPublisher(), page, checks)
 
 
 def _queue(settings: Settings, store: Store, local: LocalQueue | None) -> tuple[Any, JobQueue]:

@@ -36,6 +36,17 @@ class Settings(BaseSettings):
         pattern=r"^https?://[^/?#]+/?$",
         description="address that people reach the pages at",
     )
+    github_app: str = Field(
+        default="",
+        description="client id or number of the GitHub App; empty: no API, verdicts go to log and pages only",
+    )
+    github_private_key_file: Path | None = Field(
+        default=None, description="file with the App's private key as GitHub generates it (PEM)"
+    )
+    github_private_key: SecretStr | None = Field(default=None, description="the private key itself, instead of a file")
+    github_api_url: str = Field(
+        default="https://api.github.com", description="REST API; of an Enterprise Server https://HOST/api/v3"
+    )
     git_base_url: str = Field(
         default="https://github.com", description="the only place that repositories are fetched from"
     )

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from gatekeeper.domain.catalog import Catalog
 from gatekeeper.domain.events import RepositoryRef
@@ -91,6 +91,72 @@ class Publisher(Protocol):
         Raises:
             Retryable: if the other side cannot be reached now.
         """
+        ...
+
+
+class ShownRun(Protocol):
+    """A check run as a forge shows it now. ``external_id`` is ours: it says what was written there."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def conclusion(self) -> str | None: ...
+    @property
+    def external_id(self) -> str | None: ...
+    @property
+    def annotations(self) -> int: ...
+
+
+class CheckRuns(Protocol):
+    """The check runs that this service may write in one repository."""
+
+    def latest(self, head_sha: str) -> Mapping[str, ShownRun]:
+        """Return our newest run of each name at a commit.
+
+        Raises:
+            Conflict: if the forge has no such commit.
+            Retryable: if the forge does not answer; so do the other methods.
+        """
+        ...
+
+    def create(self, body: Mapping[str, Any]) -> ShownRun:
+        """Create a run. Raises ``Rejected`` if the forge does not take it."""
+        ...
+
+    def update(self, run: int, body: Mapping[str, Any]) -> ShownRun:
+        """Change a run. Raises ``Rejected`` if the forge does not take it."""
+        ...
+
+    def mode(self, base_ref: str) -> str:
+        """Return the mode that the configuration on a base branch chooses; ``block`` where it cannot be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pull request's current snapshot and the latest verdict about it, or None before the first."""
+
+    snapshot: Snapshot
+    digest: str | None = None
+    verdict: Verdict | None = None
+
+
+@runtime_checkable
+class HeadPublisher(Publisher, Protocol):
+    """Shows verdicts on commits instead of on pull requests: several of these may have the same head."""
+
+    def announce(self, repository: RepositoryRef, number: int, head_sha: str, base_ref: str) -> None:
+        """Say that a head is being judged, unless that is said already. Raises as :class:`CheckRuns` does."""
+        ...
+
+    def show(self, repository: RepositoryRef, head_sha: str, judged: Sequence[Judged]) -> Mapping[str, Any]:
+        """Show what was decided about all pull requests that have this head; the same twice changes nothing."""
+        ...
+
+    def leave(self, repository: RepositoryRef, number: int, head_sha: str, newer: str) -> None:
+        """Finish what is unfinished at a head that a ``newer`` one has replaced, unless it speaks for others too."""
         ...
 
 

@@ -270,3 +270,26 @@ def cut(text: str, limit: int = GITHUB_SUMMARY_LIMIT) -> str:
         return text
     remark = "\n\nThe rest does not fit here; the page of this pull request shows all of it."
     return text[: limit - len(remark)].rsplit("\n", 1)[0] + remark
+
+
+def printable(text: str) -> str:
+    """Return a text without what JSON or GitHub cannot hold: NUL, other control characters, halves of surrogate pairs."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", "\ufffd", text)
+
+
+def fit(text: str, limit: int = GITHUB_SUMMARY_LIMIT) -> str:
+    """Return a printable text that GitHub takes: at most ``limit`` bytes in UTF-8, and so at most as many characters.
+
+    What is too long ends at a line end where there is one near, with a remark; a block of code that was cut open is closed.
+    """
+    text = printable(text)
+    if len(text.encode()) <= limit:
+        return text
+    remark = "\n\nThe rest does not fit here; the page of this pull request shows all of it."
+    if limit < 4 * len(remark):
+        return text.encode()[: limit - 3].decode(errors="ignore") + "..."
+    kept = text.encode()[: limit - len(remark) - 4].decode(errors="ignore")
+    at = kept.rfind("\n")
+    kept = kept[:at] if at > len(kept) // 2 else kept
+    fences = len(re.findall(r"^```", kept, re.MULTILINE))
+    return kept + ("\n```" if fences % 2 else "") + remark
