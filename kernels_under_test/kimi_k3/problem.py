@@ -1,25 +1,35 @@
 """The Kimi K3 layers as a problem: which tensors a decode step reads and writes, and what they hold.
 
-Names are ``layers.<index>.<part>`` with the layer's index in the model. All projections are [out, in]. With B requests (one
-row each), N ranks of decode context parallelism (simulated: every rank's shard lies in one tensor) and S slots:
+Names are ``layers.<index>.<part>`` with the layer's index in the model. All projections are [out, in]. With B requests, q query
+tokens each, M = B q rows (the q rows of a request side by side), N ranks of decode context parallelism (simulated: every rank's
+shard lies in one tensor), S slots and, in a problem with p > 0 speculative tokens, P = 1 + p slots for each request:
 
 ==================  =========  ======================  ===============================================================
 tensor              role       shape, dtype            meaning
 ==================  =========  ======================  ===============================================================
-x                   input      [B, hidden] bf16        output of the layer before the window, not yet added to the prefix
-prefix_in           metadata   [B, hidden] bf16        running sum within the block, before x is added
-blocks_in           metadata   [B, first, hidden]      complete attention-residual blocks before the window
-slots               metadata   [B] int32               state slot of each request; 0 is the null slot of a padded row
+x                   input      [M, hidden] bf16        output of the layer before the window, not yet added to the prefix
+prefix_in           metadata   [M, hidden] bf16        running sum within the block, before x is added
+blocks_in           metadata   [M, first, hidden]      complete attention-residual blocks before the window
+slots               metadata   [B] or [B, P] int32     state slots of each request; 0 is the null slot of a padded one
 block_table         metadata   [B, width] int32        pages of each request; an entry covers page x N tokens; 0 is null
-seq_lens            schedule   [B] int32               tokens of each request, the new one included; 0 for a padded row
+num_accepted        schedule   [B] int32               with p > 0: how many tokens of the last step were kept, 1 for a padded one
+seq_lens            schedule   [B] int32               tokens of each request, the q new ones included; 0 for a padded one
 local_lens          schedule   [N, B] int32            of these, the tokens on each rank
-slot_mapping        schedule   [N, B] int64            page x page size + offset of the new token, -1 elsewhere
+slot_mapping        schedule   [N, M] int64            page x page size + offset of the new token, -1 elsewhere
 ...recurrent_state  state      [S, heads, V, K] fp32   KDA state
-...conv_state       state      [S, 3, 3d] bf16         last three inputs of the convolution, channels q, k, v
-...kv_cache         state      [N, pages, page, row]   bf16: normed latent, then the position part
-out                 output     [B, hidden] bf16        final norm of the closing attention residual
-expert_ids          output     [layers, B, k] int32    chosen experts, best first
+...conv_state       state      [S, 3 + p, 3d] bf16     last inputs of the convolution, channels q, k, v
+...kv_cache         state      [N, pages, page, row]   bf16 or fp8: normed latent, then the position part
+out                 output     [M, hidden] bf16        final norm of the closing attention residual
+expert_ids          output     [e, M, k] int32         chosen experts of the e layers with experts, best first
 ==================  =========  ======================  ===============================================================
+
+Layer 0 has a dense feed-forward and takes ``x`` as the embedding: a window that begins there has no prefix_in and no blocks_in.
+Verify steps: token t of a request starts from the state that accepted token number ``num_accepted`` left, in slot
+``slots[b, num_accepted - 1]``, and leaves its own in ``slots[b, t]``; the convolution keeps all its inputs in ``slots[b, 0]``.
+What no step can have left there holds NaN.
+
+With T simulated ranks of tensor parallelism the tensors named in :mod:`kernels_under_test.kimi_k3.shards` have a leading axis T. In a
+problem whose communication is ``shard`` all tensors are those of rank 0, and ``peers.*`` hold what the others send.
 
 A padded row has slot 0, length 0 and mapping -1. Its attention output is exactly zero, nothing of it reaches a state, and the
 null slot, the null page and every cache row without a token hold NaN.
@@ -28,14 +38,15 @@ null slot, the null page and every cache row without a token hold NaN.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels_under_test.contract import EXPERT_IDS, OUT, Role, Shape, TensorSpec, X
-from kernels_under_test.kimi_k3 import values
-from kernels_under_test.kimi_k3.sizes import Layer, ProblemFile, Sizes, read
+from kernels_under_test.kimi_k3 import shards, values
+from kernels_under_test.kimi_k3.parts import layer_weights, peers
+from kernels_under_test.kimi_k3.sizes import FAMILIES, Layer, ProblemFile, Sizes, read
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,56 +54,8 @@ if TYPE_CHECKING:
 PROBLEMS = Path(__file__).parent / "problems"
 SPARE_SLOTS = 2
 SPARE_PAGES = 2
-SERVED_DTYPES = {"kv_cache": "bf16", "conv_state": "bf16", "recurrent_state": "fp32"}
-_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4, "int64": 8, "uint8": 1}
-
-Part = tuple[str, tuple[int, ...], str]
-
-
-def _common_weights(s: Sizes) -> list[Part]:
-    """Name, shape and dtype of what every layer has: two attention residuals and the latent experts."""
-    return [
-        ("attn_res.gamma", (s.hidden,), "bfloat16"),
-        ("attn_res.query", (s.hidden,), "bfloat16"),
-        ("input_norm", (s.hidden,), "bfloat16"),
-        ("mlp_res.gamma", (s.hidden,), "bfloat16"),
-        ("mlp_res.query", (s.hidden,), "bfloat16"),
-        ("post_norm", (s.hidden,), "bfloat16"),
-        ("router", (s.experts, s.hidden), "bfloat16"),
-        ("router_bias", (s.experts,), "float32"),
-        ("latent_down", (s.latent, s.hidden), "bfloat16"),
-        ("w13", (s.experts, 2 * s.expert_intermediate, s.latent), "bfloat16"),
-        ("w2", (s.experts, s.latent, s.expert_intermediate), "bfloat16"),
-        ("latent_norm", (s.latent,), "bfloat16"),
-        ("latent_up", (s.hidden, s.latent), "bfloat16"),
-        ("shared_gate_up", (2 * s.shared_intermediate, s.hidden), "bfloat16"),
-        ("shared_down", (s.hidden, s.shared_intermediate), "bfloat16"),
-    ]
-
-
-def _kda_weights(s: Sizes) -> list[Part]:
-    d = s.kda_width
-    return [
-        ("in_proj", (s.kda_projection_rows, s.hidden), "bfloat16"),
-        ("f_b", (d, s.forget_rank), "bfloat16"),
-        ("conv", (3 * d, s.conv_width), "float32"),
-        ("a_log", (s.heads,), "float32"),
-        ("dt_bias", (d,), "float32"),
-        ("o_norm", (s.kda_dim,), "bfloat16"),
-        ("o_proj", (s.hidden, d), "bfloat16"),
-    ]
-
-
-def _mla_weights(s: Sizes) -> list[Part]:
-    return [
-        ("in_proj", (s.mla_projection_rows, s.hidden), "bfloat16"),
-        ("q_a_norm", (s.q_lora,), "bfloat16"),
-        ("kv_a_norm", (s.kv_lora,), "bfloat16"),
-        ("q_b", (s.heads * (s.nope + s.pe), s.q_lora), "bfloat16"),
-        ("w_uk", (s.heads, s.nope, s.kv_lora), "bfloat16"),
-        ("w_uv", (s.heads, s.v_dim, s.kv_lora), "bfloat16"),
-        ("o_proj", (s.hidden, s.heads * s.v_dim), "bfloat16"),
-    ]
+_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4, "int64": 8, "uint8": 1, "float8_e4m3fn": 1}
+_CACHE = {"bf16": "bfloat16", "fp8_e4m3": "float8_e4m3fn"}
 
 
 class KimiProblem:
@@ -107,7 +70,10 @@ class KimiProblem:
         self.facts: Mapping[str, Any] = {
             **asdict(file.sizes),
             **{f"eps.{name}": value for name, value in asdict(file.eps).items()},
+            **{f"dtype.{family}": file.dtypes.get(family, names)[0] for family, names in FAMILIES.items()},
+            "communication": file.limits.communication,
             "layers": tuple((layer.index, layer.kind) for layer in file.layers),
+            "dense_layers": tuple(layer.index for layer in file.layers if layer.dense),
             "first_blocks": file.first_blocks,
             "blocks": file.blocks,
         }
@@ -116,10 +82,10 @@ class KimiProblem:
         """Return None where the problem is defined at this shape, else all reasons why not, in one line."""
         limits = self.file.limits
         wants = [
-            ("query_tokens", shape.query_tokens, (1,)),
+            ("query_tokens", shape.query_tokens, limits.query_tokens),
             ("page_size", shape.page_size, limits.page_sizes),
             ("decode_context_parallel", shape.decode_context_parallel, limits.decode_context_parallel),
-            ("tensor_parallel", shape.tensor_parallel, (1,)),
+            ("tensor_parallel", shape.tensor_parallel, limits.tensor_parallel),
             ("expert_parallel", shape.expert_parallel, (1,)),
         ]
         reasons = [
@@ -128,10 +94,23 @@ class KimiProblem:
         for name, found, most in (("rows", shape.rows, limits.rows), ("context", shape.context, limits.context)):
             if not 1 <= found <= most:
                 reasons.append(f"{name} must be in 1..{most}, found {found}")
+        if shape.rows % shape.query_tokens:
+            reasons.append(f"rows must be a multiple of query_tokens = {shape.query_tokens}, found {shape.rows}")
+        elif shape.context < shape.query_tokens:
+            reasons.append(f"context must be at least query_tokens = {shape.query_tokens}, found {shape.context}")
+        interleave = self.file.sizes.dcp_interleave
+        if shape.decode_context_parallel > 1 and shape.page_size % interleave:
+            reasons.append(f"page_size must be a multiple of the interleave {interleave}, found {shape.page_size}")
         for family, dtype in sorted(dict(shape.dtypes).items()):
-            if SERVED_DTYPES.get(family) != dtype:
-                reasons.append(f"dtype of {family} must be {SERVED_DTYPES.get(family, 'left out')}, found {dtype}")
+            good = self.file.dtypes.get(family, ())
+            if dtype not in good:
+                reasons.append(f"dtype of {family} must be {' or '.join(good) or 'left out'}, found {dtype}")
         return "; ".join(reasons) or None
+
+    def dtype(self, shape: Shape, family: str) -> str:
+        """Return the dtype of a tensor family at a shape: the shape's, or the problem's first."""
+        found: str = dict(shape.dtypes).get(family, self.facts[f"dtype.{family}"])
+        return found
 
     def require(self, shape: Shape) -> None:
         """Raise ValueError with the reasons where the problem is not defined at this shape."""
@@ -145,40 +124,61 @@ class KimiProblem:
             ValueError: if the problem is not defined at this shape.
         """
         self.require(shape)
-        s, rows = self.file.sizes, shape.rows
+        s = self.file.sizes.on_rank(shape.tensor_parallel)
+        rows, requests = shape.rows, shape.requests
         ranks, width = shape.decode_context_parallel, values.pages_per_request(shape)
-        specs = [
-            TensorSpec(X, (rows, s.hidden), "bfloat16", Role.INPUT),
-            TensorSpec("prefix_in", (rows, s.hidden), "bfloat16", Role.METADATA),
-            TensorSpec("blocks_in", (rows, self.file.first_blocks, s.hidden), "bfloat16", Role.METADATA),
-            TensorSpec("slots", (rows,), "int32", Role.METADATA),
-            TensorSpec("block_table", (rows, width + 1), "int32", Role.METADATA),
-            TensorSpec("seq_lens", (rows,), "int32", Role.SCHEDULE),
-            TensorSpec("local_lens", (ranks, rows), "int32", Role.SCHEDULE),
-            TensorSpec("slot_mapping", (ranks, rows), "int64", Role.SCHEDULE),
-        ]
+        several = s.speculative_tokens > 0
+        first, slots = self.file.first_blocks, (requests, 1 + s.speculative_tokens) if several else (requests,)
+        specs = [TensorSpec(X, (rows, s.hidden), "bfloat16", Role.INPUT)]
+        if first:
+            specs.append(TensorSpec("prefix_in", (rows, s.hidden), "bfloat16", Role.METADATA))
+            specs.append(TensorSpec("blocks_in", (rows, first, s.hidden), "bfloat16", Role.METADATA))
+        specs.append(TensorSpec("slots", slots, "int32", Role.METADATA))
+        specs.append(TensorSpec("block_table", (requests, width + 1), "int32", Role.METADATA))
+        if several:
+            specs.append(TensorSpec("num_accepted", (requests,), "int32", Role.SCHEDULE))
+        specs.append(TensorSpec("seq_lens", (requests,), "int32", Role.SCHEDULE))
+        specs.append(TensorSpec("local_lens", (ranks, requests), "int32", Role.SCHEDULE))
+        specs.append(TensorSpec("slot_mapping", (ranks, rows), "int64", Role.SCHEDULE))
+        packed = self.dtype(shape, "experts") == "mxfp4"
         for layer in self.file.layers:
-            parts = _common_weights(s) + (_kda_weights(s) if layer.kind == "kda" else _mla_weights(s))
-            specs += [TensorSpec(f"layers.{layer.index}.{n}", size, d, Role.WEIGHT) for n, size, d in parts]
-            specs += self._states(layer, shape)
+            at = f"layers.{layer.index}."
+            for name, size, dtype in layer_weights(s, layer, packed=packed):
+                specs.append(TensorSpec(at + name, (*self._lead(name, shape), *size), dtype, Role.WEIGHT))
+            specs += self._states(s, layer, shape)
+            if self.sharded:
+                parts = peers(self.file.sizes, layer, shape.tensor_parallel, rows)
+                specs += [TensorSpec(at + name, size, dtype, Role.METADATA) for name, size, dtype in parts]
         for name in ("final_res.gamma", "final_res.query", "final_norm"):
             specs.append(TensorSpec(name, (s.hidden,), "bfloat16", Role.WEIGHT))
         specs.append(TensorSpec(OUT, (rows, s.hidden), "bfloat16", Role.OUTPUT))
-        specs.append(TensorSpec(EXPERT_IDS, (self.layers, rows, s.top_k), "int32", Role.OUTPUT))
+        if experts := self.file.expert_layers:
+            specs.append(TensorSpec(EXPERT_IDS, (experts, rows, s.top_k), "int32", Role.OUTPUT))
         return specs
 
-    def _states(self, layer: Layer, shape: Shape) -> list[TensorSpec]:
-        s, at = self.file.sizes, f"layers.{layer.index}."
+    @property
+    def sharded(self) -> bool:
+        """Whether the tensors are those of one rank alone, with its peers' parts as inputs."""
+        return self.file.limits.communication == "shard"
+
+    def _lead(self, name: str, shape: Shape) -> tuple[int, ...]:
+        """The leading axis of a tensor that differs from rank to rank, where all ranks are simulated."""
+        several = shape.tensor_parallel > 1 and not self.sharded and shards.part_of(name) in shards.SHARDED
+        return (shape.tensor_parallel,) if several else ()
+
+    def _states(self, s: Sizes, layer: Layer, shape: Shape) -> list[TensorSpec]:
+        at = f"layers.{layer.index}."
         if layer.kind == "kda":
-            slots = shape.rows + 1 + SPARE_SLOTS
-            recurrent = (slots, s.heads, s.kda_dim, s.kda_dim)
+            slots = shape.requests * (1 + s.speculative_tokens) + 1 + SPARE_SLOTS
+            recurrent = (*self._lead("recurrent_state", shape), slots, s.heads, s.kda_dim, s.kda_dim)
+            conv = (*self._lead("conv_state", shape), slots, s.conv_columns, 3 * s.kda_width)
             return [
                 TensorSpec(at + "recurrent_state", recurrent, "float32", Role.STATE),
-                TensorSpec(at + "conv_state", (slots, s.conv_width - 1, 3 * s.kda_width), "bfloat16", Role.STATE),
+                TensorSpec(at + "conv_state", conv, "bfloat16", Role.STATE),
             ]
-        pages = shape.rows * values.pages_per_request(shape) + 1 + SPARE_PAGES
+        pages = shape.requests * values.pages_per_request(shape) + 1 + SPARE_PAGES
         cache = (shape.decode_context_parallel, pages, shape.page_size, s.cache_row)
-        return [TensorSpec(at + "kv_cache", cache, "bfloat16", Role.STATE)]
+        return [TensorSpec(at + "kv_cache", cache, _CACHE[self.dtype(shape, "kv_cache")], Role.STATE)]
 
     def fill(
         self,
@@ -196,10 +196,13 @@ class KimiProblem:
         weights that stay.
 
         Raises:
-            ValueError: if the shape or the regime is unknown, or ``steps`` exceeds the context.
+            ValueError: if the shape or the regime is unknown, or ``steps`` steps do not fit the context.
         """
-        self.require(shape)
-        values.fill(self.file, self.tensors(shape), shape, tensors, steps, seed, regime, only)
+        specs = self.tensors(shape)
+        split = shape.tensor_parallel > 1 and not self.sharded
+        # Shards are cut from the values of one rank, so that every number of ranks holds the same model.
+        whole = self.tensors(replace(shape, tensor_parallel=1)) if split else specs
+        values.fill(self.file, specs, whole, shape, tensors, steps, seed, regime, only)
 
     def bytes_needed(self, shape: Shape) -> int:
         """Return the least number of bytes of one step: weights once, of the experts only one row's, states of the rows.
@@ -207,16 +210,21 @@ class KimiProblem:
         Of the cache only the new token of each request is counted, since nothing says here how long the requests are.
         """
         s, total = self.file.sizes, 0
+        reads = shape.requests * shape.query_tokens
         for spec in self.tensors(shape):
-            count, size = prod(spec.shape), _BYTES[spec.dtype]
-            if spec.name.endswith((".w13", ".w2")):
+            count, size, part = prod(spec.shape), _BYTES[spec.dtype], shards.part_of(spec.name)
+            if part in shards.EXPERTS:
                 total += count // s.experts * s.top_k * size
-            elif spec.name.endswith((".recurrent_state", ".conv_state")):
-                total += 2 * count // spec.shape[0] * shape.rows * size
-            elif spec.name.endswith(".kv_cache"):
-                total += 2 * shape.rows * s.cache_row * size
-            elif spec.name == "block_table":
-                total += shape.rows * size
+            elif part in ("router", "latent_down", "latent_up") and self.sharded:
+                total += count // shape.tensor_parallel * size  # a rank needs its own rows only
+            elif part in shards.STATES:
+                slots = shape.requests * (1 + s.speculative_tokens) + 1 + SPARE_SLOTS
+                each = count // slots * size
+                total += shape.requests * each * (1 + shape.query_tokens if part == "recurrent_state" else 2)
+            elif part == "kv_cache":
+                total += 2 * reads * s.cache_row * size
+            elif part == "block_table":
+                total += shape.requests * size
             else:
                 total += count * size
         return total
@@ -226,18 +234,22 @@ class KimiProblem:
         import torch
 
         masks: dict[str, Tensor] = {}
-        live = tensors["slots"][tensors["slots"] > 0].long()
+        slots = tensors["slots"].reshape(shape.requests, -1)[:, : shape.query_tokens].long()
         mapping = tensors["slot_mapping"][:steps]
         for spec in self.tensors(shape):
             if spec.role is not Role.STATE:
                 continue
-            mask = torch.ones(spec.shape, dtype=torch.bool, device=live.device)
+            mask = torch.ones(spec.shape, dtype=torch.bool, device=slots.device)
+            ranked = mask if self._lead(spec.name, shape) else mask.unsqueeze(0)
             if spec.name.endswith(".kv_cache"):
                 for rank in range(shape.decode_context_parallel):
                     written = mapping[:, rank]
                     mask[rank].view(-1, spec.shape[-1])[written[written >= 0]] = False
+            elif spec.name.endswith(".conv_state"):
+                # The inputs that a step keeps: all but the oldest of those it convolved.
+                ranked[:, slots[:, 0][slots[:, 0] > 0], : self.file.sizes.conv_width - 2 + shape.query_tokens] = False
             else:
-                mask[live] = False
+                ranked[:, slots[slots > 0]] = False
             masks[spec.name] = mask
         return masks
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 KINDS = ("kda", "mla")
+COMMUNICATION = ("simulated", "shard")
+"""``simulated``: all ranks of tensor parallelism lie in one process, sharded tensors have a leading axis of ranks. ``shard``: one
+rank alone; what its peers send are inputs."""
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "kv_cache": ("bf16", "fp8_e4m3"),
+    "conv_state": ("bf16",),
+    "recurrent_state": ("fp32",),
+    "experts": ("bf16", "mxfp4"),
+    "act": ("bf16", "mxfp8"),
+}
+"""Tensor families of a configuration's dtypes, and what each may be; the first is meant where nothing is said."""
+PLAIN: Mapping[str, tuple[str, ...]] = {f: FAMILIES[f][:1] for f in ("kv_cache", "conv_state", "recurrent_state")}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Dimensions of one rank's decoder layers, in elements; names follow the model's parts."""
+    """Dimensions of the decoder layers over all ranks, in elements; names follow the model's parts. :meth:`on_rank` cuts them."""
 
     hidden: int
     heads: int
@@ -40,6 +53,37 @@ class Sizes:
     """Layers in one attention-residual block."""
     dcp_interleave: int
     """Consecutive tokens that one rank of decode context parallelism holds before the next rank takes over."""
+    speculative_tokens: int = 0
+    """Most draft tokens of a verify step. Above 0, every request has 1 + this many state slots and a number of accepted tokens."""
+    dense_intermediate: int = 0
+    """Feed-forward of layer 0, which has no experts."""
+    least_expert_intermediate: int = 0
+    """With several ranks, a rank's expert intermediate is padded up to this with zeros."""
+    q_scale: float = 1.0
+    """Divides the query before it is cast to FP8; with an FP8 cache only."""
+    k_scale: float = 1.0
+    """Divides a token's row before it is cast to FP8; with an FP8 cache only."""
+
+    def on_rank(self, ranks: int) -> Sizes:
+        """Return the sizes of one rank of tensor parallelism: heads and intermediates are cut, the rest is the same everywhere.
+
+        Raises:
+            ValueError: if heads or an intermediate cannot be cut into ``ranks`` equal parts.
+        """
+        if ranks == 1:
+            return self
+        names = ("heads", "expert_intermediate", "shared_intermediate", "dense_intermediate")
+        odd = [f"{name} = {getattr(self, name)}" for name in names if getattr(self, name) % ranks]
+        if odd:
+            raise ValueError(f"expected sizes that {ranks} ranks divide, found {', '.join(odd)}")
+        cut = {name: getattr(self, name) // ranks for name in names}
+        cut["expert_intermediate"] = max(cut["expert_intermediate"], self.least_expert_intermediate)
+        return replace(self, **cut)
+
+    @property
+    def conv_columns(self) -> int:
+        """Inputs of the convolution that its state holds for each channel."""
+        return self.conv_width - 1 + self.speculative_tokens
 
     @property
     def kda_width(self) -> int:
@@ -84,6 +128,11 @@ class Layer:
     index: int
     kind: str
 
+    @property
+    def dense(self) -> bool:
+        """Whether its feed-forward is dense: layer 0 only, all others have experts."""
+        return self.index == 0
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -93,6 +142,9 @@ class Limits:
     context: int
     page_sizes: tuple[int, ...]
     decode_context_parallel: tuple[int, ...]
+    query_tokens: tuple[int, ...] = (1,)
+    tensor_parallel: tuple[int, ...] = (1,)
+    communication: str = "simulated"
 
 
 @dataclass(frozen=True)
@@ -103,7 +155,14 @@ class ProblemFile:
     sizes: Sizes
     eps: Eps
     limits: Limits
+    dtypes: Mapping[str, tuple[str, ...]]
+    """Dtypes that a configuration may name, by family; the first is meant where it names none."""
     layers: tuple[Layer, ...]
+
+    @property
+    def expert_layers(self) -> int:
+        """Layers with experts."""
+        return sum(not layer.dense for layer in self.layers)
 
     @property
     def first_blocks(self) -> int:
@@ -118,11 +177,14 @@ class ProblemFile:
 
 def _table(kind: type[Any], raw: dict[str, Any], where: str) -> Any:
     wanted = {f.name: f.type for f in fields(kind)}
-    if set(raw) != set(wanted):
-        raise ValueError(f"{where}: expected the keys {sorted(wanted)}, found {sorted(raw)}")
+    needed = {f.name for f in fields(kind) if f.default is MISSING}
+    if not needed <= set(raw) <= set(wanted):
+        raise ValueError(
+            f"{where}: expected the keys {sorted(needed)}, perhaps {sorted(set(wanted) - needed)}; found {sorted(raw)}"
+        )
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
     for key, value in values.items():
-        number = float if wanted[key] == "float" else int
+        number: type = float if wanted[key] == "float" else int
         for item in value if isinstance(value, tuple) else (value,):
             if wanted[key] in ("int", "float", "tuple[int, ...]") and (
                 isinstance(item, bool) or not isinstance(item, number)
@@ -131,27 +193,77 @@ def _table(kind: type[Any], raw: dict[str, Any], where: str) -> Any:
     return kind(**values)
 
 
-def read(path: Path) -> ProblemFile:
-    """Read a problem file.
+def _dtypes(raw: dict[str, Any], where: str) -> Mapping[str, tuple[str, ...]]:
+    found = {family: tuple(names) for family, names in raw.items()}
+    for family, names in found.items():
+        if not names or not set(names) <= set(FAMILIES.get(family, ())):
+            raise ValueError(
+                f"{where}: expected families and dtypes of {dict(FAMILIES)}, found {family} = {list(names)}"
+            )
+    return {**PLAIN, **found}
 
-    Raises:
-        ValueError: if a key is missing or unknown, a value has another type, or the layers are not consecutive.
-    """
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    layers = tuple(_table(Layer, layer, f"{path.name}: layers") for layer in raw.get("layers", []))
+
+def _check_layers(layers: tuple[Layer, ...], sizes: Sizes, name: str) -> None:
     if not layers:
-        raise ValueError(f"{path.name}: expected at least one [[layers]] entry, found none")
+        raise ValueError(f"{name}: expected at least one [[layers]] entry, found none")
     first = layers[0].index
     for position, layer in enumerate(layers):
-        if layer.kind not in KINDS or layer.index != first + position or layer.index < 1:
+        if layer.kind not in KINDS or layer.index != first + position or layer.index < 0:
             raise ValueError(
-                f"{path.name}: expected consecutive layers from 1 on (layer 0 has no experts) of kinds {KINDS}; "
-                f"found {layer} at position {position}"
+                f"{name}: expected consecutive layers from 0 on of kinds {KINDS}; found {layer} at position {position}"
             )
-    return ProblemFile(
+    if first == 0 and not sizes.dense_intermediate:
+        raise ValueError(f"{name}: expected sizes.dense_intermediate above 0 for layer 0, found 0")
+
+
+def _check_limits(file: ProblemFile, name: str) -> None:
+    sizes, limits = file.sizes, file.limits
+    most = 1 + sizes.speculative_tokens
+    if not all(1 <= q <= most for q in limits.query_tokens):
+        raise ValueError(
+            f"{name}: expected limits.query_tokens in 1..{most} (1 + sizes.speculative_tokens), found {limits.query_tokens}"
+        )
+    if limits.communication not in COMMUNICATION:
+        raise ValueError(f"{name}: expected limits.communication of {COMMUNICATION}, found {limits.communication!r}")
+    if limits.communication == "simulated" and 1 not in limits.tensor_parallel:
+        raise ValueError(
+            f"{name}: expected 1 among limits.tensor_parallel, since simulated shards are cut from it; "
+            f"found {limits.tensor_parallel}"
+        )
+    for ranks in limits.tensor_parallel:
+        sizes.on_rank(ranks)
+
+
+def _raw(path: Path) -> dict[str, Any]:
+    """The tables of a file, laid over those of the file that it extends."""
+    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    base = raw.pop("extends", None)
+    if base is None:
+        return raw
+    below = _raw(path.with_name(f"{base}.toml"))
+    return {
+        key: {**below.get(key, {}), **raw[key]} if isinstance(raw.get(key), dict) else raw.get(key, below.get(key))
+        for key in {**below, **raw}
+    }
+
+
+def read(path: Path) -> ProblemFile:
+    """Read a problem file. One that ``extends`` another takes every key from there that it does not set itself.
+
+    Raises:
+        ValueError: if a key is missing or unknown, a value has another type or no meaning, or the layers are not consecutive.
+    """
+    raw = _raw(path)
+    sizes = _table(Sizes, raw["sizes"], f"{path.name}: sizes")
+    layers = tuple(_table(Layer, layer, f"{path.name}: layers") for layer in raw.get("layers", []))
+    _check_layers(layers, sizes, path.name)
+    file = ProblemFile(
         name=path.stem,
-        sizes=_table(Sizes, raw["sizes"], f"{path.name}: sizes"),
+        sizes=sizes,
         eps=_table(Eps, raw["eps"], f"{path.name}: eps"),
         limits=_table(Limits, raw["limits"], f"{path.name}: limits"),
+        dtypes=_dtypes(raw.get("dtypes", {}), f"{path.name}: dtypes"),
         layers=layers,
     )
+    _check_limits(file, path.name)
+    return file

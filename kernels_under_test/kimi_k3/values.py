@@ -1,8 +1,8 @@
 """What the tensors of a problem hold: everything from :mod:`kernels_under_test.hashrng`, without log, exp or cos.
 
 Linear weights are N(0, 1) / sqrt(in); expert weights lie on the MXFP4 grid (E2M1 codes, one power of two for 32 along the
-input), stored as bf16. Half of the KDA heads remember for a few steps, the other half decay by about 0.9 to 0.999 a step, so
-that a stale or skipped state stays visible.
+input), stored as bf16 or packed; both hold the same values. Half of the KDA heads remember for a few steps, the other half decay
+by about 0.9 to 0.999 a step, so that a stale or skipped state stays visible.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from torch import Tensor
 
 from kernels_under_test import hashrng
 from kernels_under_test.contract import Role, Shape, TensorSpec
+from kernels_under_test.kimi_k3.shards import MX_BLOCK, SHARDED, part_of, split
 from kernels_under_test.kimi_k3.sizes import ProblemFile
 
 REGIMES = ("normal", "heavy", "x8", "zeros", "padded", "ties")
 """``heavy``: one state or residual value in 16 is 4 times, one in 256 is 16 times as large; ``x8``: all are 8 times as large;
-``zeros``: fresh states, residuals and cached tokens all zero; ``padded``: the last of several rows is a padded one;
+``zeros``: fresh states, residuals and cached tokens all zero; ``padded``: the last of several requests is a padded one;
 ``ties``: experts in pairs with equal router weights and bias."""
 
 NULL = 0
 """Reserved state slot and cache page; both hold NaN."""
-MX_BLOCK = 32
+FP8_MOST = 448.0
+"""Largest number of E4M3; what lies beyond is stored as this."""
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _E2M1_RMS = 2.926
 
@@ -52,9 +54,15 @@ class Filler:
     def __init__(self, file: ProblemFile, shape: Shape, steps: int, seed: int, regime: str) -> None:
         if regime not in REGIMES:
             raise ValueError(f"expected a regime of {REGIMES}; found {regime!r}")
-        if not 1 <= steps <= shape.context:
-            raise ValueError(f"steps must be in 1..{shape.context} (the context), so that lengths fit; found {steps}")
+        most = shape.context // shape.query_tokens
+        if not 1 <= steps <= most:
+            raise ValueError(f"steps must be in 1..{most} (context / query tokens), so that lengths fit; found {steps}")
         self.file, self.shape, self.steps, self.seed, self.regime = file, shape, steps, seed, regime
+        shard = file.limits.communication == "shard"
+        self.sizes = file.sizes.on_rank(shape.tensor_parallel if shard else 1)
+        """Of the tensors that are filled: one rank's where it is alone, all ranks' where shards are cut afterwards."""
+        self.kinds = {f"layers.{layer.index}": layer.kind for layer in file.layers}
+        self.drafts = file.sizes.speculative_tokens
 
     def normal(self, name: str, size: Sequence[int]) -> Tensor:
         return hashrng.normal(self.seed, name, size)
@@ -64,7 +72,7 @@ class Filler:
 
     def weight(self, spec: TensorSpec) -> Tensor:
         """Values of a weight tensor, by the last part of its name."""
-        name, size, part = spec.name, spec.shape, spec.name.rsplit(".", 1)[-1]
+        name, size, part = spec.name, spec.shape, part_of(spec.name)
         rules: dict[str, Callable[[], Tensor]] = {
             "query": lambda: 0.2 * self.normal(name, size),
             "gamma": lambda: 1 + 0.1 * self.normal(name, size),
@@ -73,22 +81,24 @@ class Filler:
             "dt_bias": lambda: self._dt_bias(name, size),
             "router": lambda: self._router(name, size),
             "router_bias": lambda: self._pair(0.05 * self.normal(name, size)),
-            "w13": lambda: self._mxfp4(name, size),
-            "w2": lambda: self._mxfp4(name, size),
+            "w13": lambda: self._expert(spec),
+            "w2": lambda: self._expert(spec),
+            "w13_scale": lambda: self._scale_bytes(name, size),
+            "w2_scale": lambda: self._scale_bytes(name, size),
         }
         if part in rules:
             return rules[part]()
         if part.endswith("norm"):
             return 1 + 0.1 * self.normal(name, size)
         linear: Tensor = self.normal(name, size) * size[-1] ** -0.5
-        if part == "in_proj" and size[0] == self.file.sizes.kda_projection_rows:
-            s = self.file.sizes
+        s = self.sizes
+        if part == "in_proj" and self.kinds[name.removesuffix(".in_proj")] == "kda":
             linear[4 * s.kda_width + s.forget_rank + s.heads :] = 0
         return linear
 
     def _long(self, size: Sequence[int]) -> Tensor:
         """True for the heads with long memory: every second one."""
-        heads = self.file.sizes.heads
+        heads = self.sizes.heads
         return (torch.arange(heads) % 2 == 1).repeat_interleave(prod(size) // heads)
 
     def _a_log(self, name: str, size: Sequence[int]) -> Tensor:
@@ -109,15 +119,28 @@ class Filler:
     def _router(self, name: str, size: Sequence[int]) -> Tensor:
         return self._pair(self.normal(name, size) * size[-1] ** -0.5)
 
-    def _mxfp4(self, name: str, size: Sequence[int]) -> Tensor:
-        codes = hashrng.integers(self.seed, name, 0, 16, size)
-        grid = torch.tensor((*_E2M1, *(-v for v in _E2M1)))[codes]
-        blocks = (*size[:-1], -(-size[-1] // MX_BLOCK))
-        unit = 1.0
-        while unit > 1.4 * size[-1] ** -0.5 / _E2M1_RMS:
-            unit /= 2
-        powers = torch.tensor((0.5, 1.0, 2.0))[hashrng.integers(self.seed, name + ".scale", 0, 3, blocks)] * unit
-        return grid * powers.repeat_interleave(MX_BLOCK, dim=-1)[..., : size[-1]]
+    def _codes(self, name: str, size: Sequence[int]) -> Tensor:
+        return hashrng.integers(self.seed, name, 0, 16, size)
+
+    def _powers(self, name: str, blocks: Sequence[int], inputs: int) -> Tensor:
+        """Exponents of the scales, int64: about those that make the gain of ``inputs`` inputs one."""
+        exponent = 0
+        while 2.0**exponent > 1.4 * inputs**-0.5 / _E2M1_RMS:
+            exponent -= 1
+        return hashrng.integers(self.seed, name + ".scale", 0, 3, blocks) + (exponent - 1)
+
+    def _expert(self, spec: TensorSpec) -> Tensor:
+        """An expert matrix: its values, or with dtype uint8 two codes a byte, the even input in the low half."""
+        if spec.dtype == "uint8":
+            codes = self._codes(spec.name, (*spec.shape[:-1], 2 * spec.shape[-1]))
+            return codes[..., 0::2] | codes[..., 1::2] << 4
+        grid = torch.tensor((*_E2M1, *(-v for v in _E2M1)))[self._codes(spec.name, spec.shape)]
+        blocks = (*spec.shape[:-1], -(-spec.shape[-1] // MX_BLOCK))
+        powers = torch.exp2(self._powers(spec.name, blocks, spec.shape[-1]).float())
+        return grid * powers.repeat_interleave(MX_BLOCK, dim=-1)[..., : spec.shape[-1]]
+
+    def _scale_bytes(self, name: str, size: Sequence[int]) -> Tensor:
+        return self._powers(name.removesuffix("_scale"), size, MX_BLOCK * size[-1]) + 127
 
     def state_like(self, name: str, size: Sequence[int]) -> Tensor:
         """Unit normal values under the regime: what earlier steps and layers left behind."""
@@ -132,53 +155,77 @@ class Filler:
         return drawn
 
     def live(self) -> Tensor:
-        """[rows] bool: False for the padded row."""
-        live = torch.ones(self.shape.rows, dtype=torch.bool)
-        if self.regime == "padded" and self.shape.rows > 1:
+        """[requests] bool: False for the padded one."""
+        live = torch.ones(self.shape.requests, dtype=torch.bool)
+        if self.regime == "padded" and self.shape.requests > 1:
             live[-1] = False
         return live
 
     def slots(self, slot_count: int) -> Tensor:
-        order = hashrng.permutation(self.seed, "slots", slot_count - 1)[: self.shape.rows] + 1
+        """[requests], or with drafts [requests, 1 + drafts]: distinct slots in any order."""
+        each = 1 + self.drafts
+        order = hashrng.permutation(self.seed, "slots", slot_count - 1)[: self.shape.requests * each] + 1
+        if self.drafts:
+            return order.view(-1, each).masked_fill(~self.live().unsqueeze(1), NULL)
         return order.masked_fill(~self.live(), NULL)
 
+    def before(self) -> Tensor:
+        """[requests] int64: query tokens of the step before the first one, 1 to 1 + drafts, not always this run's."""
+        return hashrng.integers(self.seed, "query_tokens_before", 1, 2 + self.drafts, (self.shape.requests,))
+
+    def accepted(self) -> Tensor:
+        """[steps, requests] int64: tokens of the last step that were kept, 1 to its query tokens; 1 for a padded request."""
+        drawn = hashrng.integers(self.seed, "num_accepted", 0, 1 << 20, (self.steps, self.shape.requests))
+        last = torch.cat((self.before().unsqueeze(0), torch.full_like(drawn[1:], self.shape.query_tokens)))
+        return (drawn % last + 1).masked_fill(~self.live(), 1)
+
     def lengths(self) -> Tensor:
-        """[steps, rows] int64: tokens after each step. Row 0 ends at the full context, the next ones start on and beside a
-        page edge where they fit, the others anywhere."""
-        shape, top = self.shape, self.shape.context - self.steps + 1
-        start = hashrng.integers(self.seed, "seq_lens", 1, top + 1, (shape.rows,))
-        edges = [top, 1, shape.page_size, shape.page_size + 1, shape.page_size * shape.decode_context_parallel + 1]
-        for row, edge in enumerate(edges[: shape.rows]):
-            start[row] = min(edge, top)
-        grown = start + torch.arange(self.steps).unsqueeze(1)
-        return grown.masked_fill(~self.live(), 0)
+        """[steps, requests] int64: tokens in each step, its query tokens included. Request 0 ends at the full context, the next
+        ones start on and beside a page edge where they fit, the others anywhere. A step adds the tokens that it kept."""
+        shape, q = self.shape, self.shape.query_tokens
+        grown = torch.arange(self.steps).unsqueeze(1).expand(-1, shape.requests)
+        if self.drafts:
+            kept = self.accepted()
+            grown = kept.cumsum(0) - kept[0]
+        top = shape.context - (self.steps - 1) * q
+        start = hashrng.integers(self.seed, "seq_lens", q, top + 1, (shape.requests,))
+        edges = [shape.context - int(grown[-1, 0]), 1, shape.page_size, shape.page_size + 1]
+        edges.append(shape.page_size * shape.decode_context_parallel + 1)
+        for row, edge in enumerate(edges[: shape.requests]):
+            start[row] = edge if row == 0 else min(max(edge, q), top)
+        return (start + grown).masked_fill(~self.live(), 0)
 
     def block_table(self, page_count: int, width: int) -> Tensor:
-        """[rows, width + 1] int64: shuffled pages, null behind the longest length of the row."""
+        """[requests, width + 1] int64: shuffled pages, null behind the longest length of the request."""
         shape = self.shape
-        order = hashrng.permutation(self.seed, "block_table", page_count - 1)[: shape.rows * width] + 1
+        order = hashrng.permutation(self.seed, "block_table", page_count - 1)[: shape.requests * width] + 1
         needed = -(-self.lengths()[-1] // (shape.page_size * shape.decode_context_parallel))
-        table = order.reshape(shape.rows, width).masked_fill(torch.arange(width) >= needed.unsqueeze(1), NULL)
-        return torch.cat((table, torch.full((shape.rows, 1), NULL)), dim=1)
+        table = order.reshape(shape.requests, width).masked_fill(torch.arange(width) >= needed.unsqueeze(1), NULL)
+        return torch.cat((table, torch.full((shape.requests, 1), NULL)), dim=1)
 
     def cache_slots(self, position: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (rank, cache slot) of tokens at ``position`` [n, rows]."""
+        """Return (rank, cache slot) of tokens at ``position`` [n, requests]."""
         shape = self.shape
         rank, local = local_index(position, shape.decode_context_parallel, self.file.sizes.dcp_interleave)
         page = table.gather(1, (local // shape.page_size).t()).t()
         return rank, page * shape.page_size + local % shape.page_size
 
     def slot_mapping(self, table: Tensor) -> Tensor:
-        """[steps, ranks, rows] int64: where each rank stores the new token, -1 on the other ranks and for padded rows."""
-        rank, slot = self.cache_slots((self.lengths() - 1).clamp(min=0), table)
+        """[steps, ranks, rows] int64: where each rank stores the new tokens, -1 on the other ranks and for padded requests."""
+        q = self.shape.query_tokens
+        position = (self.lengths().repeat_interleave(q, dim=1) - q).view(self.steps, -1, q) + torch.arange(q)
+        rank, slot = self.cache_slots(position.flatten(1).clamp(min=0), table.repeat_interleave(q, dim=0))
         owner = torch.arange(self.shape.decode_context_parallel).reshape(1, -1, 1) == rank.unsqueeze(1)
-        return torch.where(owner & self.live(), slot.unsqueeze(1), -1)
+        return torch.where(owner & self.live().repeat_interleave(q), slot.unsqueeze(1), -1)
 
-    def kv_cache(self, name: str, size: Sequence[int], table: Tensor) -> Tensor:
-        """Tokens before the first step where the table says, NaN everywhere else."""
-        rows = self.state_like(name, size).reshape(size[0], -1, size[-1])
-        before = self.lengths()[0] - 1
-        position = torch.arange(max(int(before.max()), 1)).unsqueeze(1).expand(-1, self.shape.rows)
+    def kv_cache(self, spec: TensorSpec, table: Tensor) -> Tensor:
+        """Tokens before the first step where the table says, NaN everywhere else; with FP8 divided by their scale."""
+        size = spec.shape
+        rows = self.state_like(spec.name, size).reshape(size[0], -1, size[-1])
+        if spec.dtype.startswith("float8"):
+            rows = (rows / self.sizes.k_scale).clamp(-FP8_MOST, FP8_MOST)
+        before = self.lengths()[0] - self.shape.query_tokens
+        position = torch.arange(max(int(before.max()), 1)).unsqueeze(1).expand(-1, self.shape.requests)
         rank, slot = self.cache_slots(position, table)
         held = torch.zeros(rows.shape[:2], dtype=torch.bool)
         here = position < before
@@ -186,9 +233,22 @@ class Filler:
         return rows.masked_fill(~held.unsqueeze(-1), torch.nan).reshape(tuple(size))
 
     def slotted(self, name: str, size: Sequence[int]) -> Tensor:
+        """States by slot; NaN where no step can have left a value: the null slot and, with drafts, what the tokens of the step
+        before the first one did not reach."""
         state = self.state_like(name, size)
-        if name.endswith("recurrent_state"):
+        recurrent = name.endswith("recurrent_state")
+        if recurrent:
             state *= 0.3  # about the size that the recurrence settles at
+        if self.drafts:
+            slots, before = self.slots(size[0]), self.before()
+            reached = torch.zeros(size[0], size[1] if not recurrent else 1, dtype=torch.bool)
+            for own, tokens in zip(slots.tolist(), before.tolist(), strict=True):
+                if recurrent:
+                    reached[own[:tokens]] = True
+                else:
+                    reached[own[0], : self.sizes.conv_width - 2 + tokens] = True
+            shaped = reached.view(*reached.shape, *([1] * (len(size) - 2)))
+            state.masked_fill_(~shaped, torch.nan)
         state[NULL] = torch.nan
         return state
 
@@ -196,6 +256,7 @@ class Filler:
 def fill(
     file: ProblemFile,
     specs: Sequence[TensorSpec],
+    whole: Sequence[TensorSpec],
     shape: Shape,
     tensors: Mapping[str, Tensor],
     steps: int,
@@ -203,23 +264,28 @@ def fill(
     regime: str,
     only: Collection[Role] | None,
 ) -> None:
-    """Write every weight, metadata, schedule and state tensor of ``specs`` (or those of the roles in ``only``)."""
+    """Write every weight, metadata, schedule and state tensor of ``specs`` (or those of the roles in ``only``).
+
+    ``whole`` are the same tensors before they are cut for the ranks of tensor parallelism.
+    """
     filler = Filler(file, shape, steps, seed, regime)
     lengths = filler.lengths()
     ranks, interleave = shape.decode_context_parallel, file.sizes.dcp_interleave
-    caches = [spec for spec in specs if spec.name.endswith("kv_cache")]
+    caches = [spec for spec in whole if spec.name.endswith("kv_cache")]
     width = pages_per_request(shape)
-    page_count = caches[0].shape[1] if caches else shape.rows * width + 1
+    page_count = caches[0].shape[1] if caches else shape.requests * width + 1
     table = filler.block_table(page_count, width)
-    slot_counts = [spec.shape[0] for spec in specs if spec.name.endswith("recurrent_state")]
+    slot_counts = [spec.shape[0] for spec in whole if spec.name.endswith("recurrent_state")]
+    fallback = shape.requests * (1 + filler.drafts) + 1
     made: dict[str, Callable[[], Tensor]] = {
-        "slots": lambda: filler.slots(slot_counts[0] if slot_counts else shape.rows + 1),
+        "slots": lambda: filler.slots(slot_counts[0] if slot_counts else fallback),
         "block_table": lambda: table,
+        "num_accepted": filler.accepted,
         "seq_lens": lambda: lengths,
         "local_lens": lambda: torch.stack([local_length(lengths, r, ranks, interleave) for r in range(ranks)], dim=1),
         "slot_mapping": lambda: filler.slot_mapping(table),
     }
-    for spec in specs:
+    for wanted, spec in zip(specs, whole, strict=True):
         if spec.role in (Role.INPUT, Role.OUTPUT) or (only is not None and spec.role not in only):
             continue
         if spec.name in made:
@@ -227,12 +293,16 @@ def fill(
         elif spec.role is Role.WEIGHT:
             value = filler.weight(spec)
         elif spec.name.endswith("kv_cache"):
-            value = filler.kv_cache(spec.name, spec.shape, table)
+            value = filler.kv_cache(spec, table)
         elif spec.role is Role.STATE:
             value = filler.slotted(spec.name, spec.shape)
         else:
             value = filler.state_like(spec.name, spec.shape)
+        if specs is not whole and part_of(spec.name) in SHARDED:
+            value = value.to(torch.uint8) if spec.dtype == "uint8" else value
+            kind = filler.kinds[spec.name.rsplit(".", 1)[0]]
+            value = split(spec.name, value, file.sizes, shape.tensor_parallel, kind)
         target = tensors[spec.name][:steps] if spec.role is Role.SCHEDULE else tensors[spec.name]
         if target.shape != value.shape:
-            raise ValueError(f"{spec.name}: expected shape {tuple(value.shape)}, found {tuple(target.shape)}")
+            raise ValueError(f"{wanted.name}: expected shape {tuple(value.shape)}, found {tuple(target.shape)}")
         target.copy_(value)

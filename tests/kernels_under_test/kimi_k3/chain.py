@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels_under_test import hashrng
 from kernels_under_test.contract import TABLE_ROWS, Role, Shape, Trace, feedback
 from kernels_under_test.kimi_k3.problem import KimiProblem
+from kernels_under_test.kimi_k3.reference import oracle
 from workers.judge import ROUTING_FLOOR
 
 CANARY = 173
@@ -103,7 +104,7 @@ def errors(problem: KimiProblem, made: Run, trace: Trace) -> Errors:
     states, gains = {}, {}
     for name, wanted in trace.states.items():
         touched = ~untouched[name]
-        found, want = made.tensors[name][touched].double(), wanted[touched]
+        found, want = made.tensors[name].double()[touched], wanted[touched]
         states[name] = ((found - want).norm() / want.norm().clamp(min=1e-12)).item()
         gains[name] = signed_gain(found, want)
     return Errors(
@@ -116,6 +117,14 @@ def errors(problem: KimiProblem, made: Run, trace: Trace) -> Errors:
         mean_shortfall=trace.shortfall.mean().item(),
         choices=trace.shortfall.numel(),
     )
+
+
+def measured(
+    problem: KimiProblem, arm: Any, shape: Shape, steps: int = 8, seed: int = 3, regime: str = "normal"
+) -> tuple[Run, Errors]:
+    """A run and how far it is from the oracle that followed it."""
+    one = run(arm, problem, shape, steps=steps, seed=seed, regime=regime)
+    return one, errors(problem, one, oracle().follow(problem, shape, one.initial, one.x, one.ids))
 
 
 ROW_RMS, MEDIAN_ROW, STATE, WORST_ID, MEAN_ID = 1.5, 1.15, 1.5, 6.0, 3.0
@@ -138,6 +147,11 @@ def worse(found: Errors, stock: Errors) -> list[str]:
     return [name for name, error, limit in pairs if not error <= limit]
 
 
+def bits(tensor: Tensor) -> Tensor:
+    """The same shape as integers, so that NaN equals the same NaN."""
+    return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+
+
 def strayed(problem: KimiProblem, made: Run) -> list[str]:
     """Names of tensors that a run wrote where it must not: read-only ones, and states outside the addressed part."""
     masks = problem.untouched(made.shape, made.initial, made.x.shape[0])
@@ -148,7 +162,7 @@ def strayed(problem: KimiProblem, made: Run) -> list[str]:
             same = was.contiguous().view(torch.uint8).equal(found.contiguous().view(torch.uint8))
         elif spec.role is Role.STATE:
             kept = masks[spec.name]
-            same = was[kept].view(torch.uint8).equal(found[kept].view(torch.uint8))
+            same = bits(was)[kept].equal(bits(found)[kept])
         else:
             continue
         if not same:

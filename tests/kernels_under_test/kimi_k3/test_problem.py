@@ -1,11 +1,13 @@
 """The problem: shapes, poison, schedules, masks, regimes and errors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kernels_under_test.contract import Role, Shape
 from kernels_under_test.kimi_k3 import values
-from kernels_under_test.kimi_k3.problem import PROBLEMS, load
+from kernels_under_test.kimi_k3.problem import PROBLEMS, KimiProblem, load
 from kernels_under_test.kimi_k3.sizes import read
 from tests.kernels_under_test.kimi_k3.chain import allocate
 
@@ -146,9 +148,114 @@ def test_bad_calls_are_named(tiny, tmp_path) -> None:
         ("hidden = 128", "hidden = 1.5", "expected int"),
         ("heads = 4\n", "", "expected the keys"),
         ("index = 8", "index = 9", "consecutive layers"),
+        ("index = 7", "index = 0", "dense_intermediate above 0"),
+        ("[limits]", "[dtypes]\nact = ['fp4']\n[limits]", "families and dtypes"),
+        ("[limits]", "[limits]\nquery_tokens = [2]", "limits.query_tokens in 1..1"),
+        ("[limits]", "[limits]\ntensor_parallel = [2]", "1 among limits.tensor_parallel"),
+        ("[limits]", "[limits]\ntensor_parallel = [1, 3]", "3 ranks divide"),
+        ("[limits]", "[limits]\ncommunication = 'loud'", "limits.communication"),
         ('kind = "kda"', 'kind = "mamba"', "of kinds"),
     ):
         assert old in text
-        (tmp_path / "odd.toml").write_text(text.replace(old, new))
+        changed = text.replace(old, new)
+        if "index = 0" in new:
+            changed = changed.replace("index = 8", "index = 1")
+        (tmp_path / "odd.toml").write_text(changed)
         with pytest.raises(ValueError, match=message):
             read(tmp_path / "odd.toml")
+
+
+def test_a_file_takes_from_another_what_it_does_not_set(tiny) -> None:
+    verify, opening = load("verify").file, load("opening").file
+    assert verify.layers == tiny.file.layers
+    assert verify.eps == tiny.file.eps
+    assert verify.sizes.hidden == tiny.file.sizes.hidden
+    assert (verify.sizes.speculative_tokens, tiny.file.sizes.speculative_tokens) == (7, 0)
+    assert opening.sizes.dense_intermediate == 384
+    assert opening.limits == verify.limits
+    assert [layer.dense for layer in opening.layers] == [True, False]
+    kinds = [layer.kind for layer in load("whole").file.layers]
+    assert [i for i, kind in enumerate(kinds) if kind == "mla"] == [3, 7, 11, 12]
+
+
+@pytest.mark.parametrize("q", [1, 3, 8])
+@pytest.mark.parametrize("regime", ["normal", "padded"])
+def test_verify_steps_start_where_a_value_lies(q: int, regime: str) -> None:
+    """Slots are distinct, the kept token's slot and taps hold numbers, and what no token reached holds NaN."""
+    problem, steps = load("verify"), 5
+    shape = Shape(4 * q, q, 96, 4, decode_context_parallel=2)
+    t = filled(problem, shape, steps, regime=regime)
+    slots, kept, lengths = t["slots"], t["num_accepted"], t["seq_lens"]
+    live = slots[:, 0] > 0
+    assert live.tolist() == [True, True, True, regime == "normal"]
+    assert slots[live].unique().numel() == slots[live].numel()
+    assert kept.min() >= 1
+    assert kept[1:].max() <= q
+    assert kept[0].max() <= 8
+    assert (lengths[1:] - lengths[:-1])[:, live].equal(kept[1:, live])
+    assert lengths[-1, 0] == shape.context
+    assert (lengths[:, live] >= q).all()
+    recurrent, conv = t["layers.8.recurrent_state"], t["layers.8.conv_state"]
+    for request in live.nonzero().flatten().tolist():
+        first = int(kept[0, request])
+        assert recurrent[slots[request, first - 1]].isfinite().all()
+        assert conv[slots[request, 0], first - 1 : first + 2].isfinite().all()
+        reached = recurrent[slots[request]].isfinite().flatten(1).all(1).tolist()
+        assert reached == sorted(reached, reverse=True)
+        assert conv[slots[request, 1:]].isnan().all()
+    assert recurrent[0].isnan().all()
+
+
+@pytest.mark.parametrize("q", [1, 2, 8])
+def test_new_tokens_lie_where_later_steps_look_for_them(q: int) -> None:
+    """Row t of q stores position length - q + t; a token that was not kept is written over by the next step."""
+    problem, steps = load("verify"), 4
+    shape = Shape(3 * q, q, 64, 4)
+    t = filled(problem, shape, steps)
+    for step in range(steps):
+        for row in range(shape.rows):
+            request, token = divmod(row, q)
+            position = int(t["seq_lens"][step, request]) - q + token
+            page = int(t["block_table"][request, position // 4])
+            assert int(t["slot_mapping"][step, 0, row]) == page * 4 + position % 4
+    masks = problem.untouched(shape, t, steps)
+    written = ~masks["layers.7.kv_cache"].all(-1)
+    assert written.sum() == t["slot_mapping"].unique().numel()
+    slots = t["slots"].long()
+    assert (
+        (~masks["layers.8.recurrent_state"])
+        .flatten(1)
+        .any(1)
+        .nonzero()
+        .flatten()
+        .equal(slots[:, :q].flatten().sort()[0])
+    )
+    columns = (~masks["layers.8.conv_state"][slots[0, 0]]).any(-1).tolist()
+    assert columns == [True] * (q + 2) + [False] * (8 - q)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (Shape(7, 2, 64, 4), "rows must be a multiple of query_tokens = 2, found 7"),
+        (Shape(8, 8, 4, 4), "context must be at least query_tokens = 8, found 4"),
+        (Shape(9, 9, 64, 4), "query_tokens must be one of"),
+        (Shape(2, 1, 64, 4, dtypes={"kv_cache": "fp8_e5m2"}), "must be bf16 or fp8_e4m3, found fp8_e5m2"),
+        (Shape(2, 1, 64, 4, dtypes={"weights": "bf16"}), "dtype of weights must be left out"),
+    ],
+)
+def test_verify_shapes_outside_are_refused(shape: Shape, text: str) -> None:
+    assert text in load("verify").check(shape)
+
+
+def test_steps_of_several_tokens_must_fit_the_context() -> None:
+    problem, shape = load("verify"), Shape(8, 8, 20, 4)
+    with pytest.raises(ValueError, match=r"steps must be in 1..2 \(context / query tokens\)"):
+        problem.fill(shape, allocate(problem, shape, 3), steps=3, seed=1)
+
+
+def test_ranks_of_context_need_whole_turns_in_a_page() -> None:
+    file = load("verify").file
+    problem = KimiProblem(replace(file, sizes=replace(file.sizes, dcp_interleave=3)))
+    assert "page_size must be a multiple of the interleave 3" in problem.check(Shape(1, 1, 8, 4, 1, 2))
+    assert problem.check(Shape(1, 1, 8, 4)) is None

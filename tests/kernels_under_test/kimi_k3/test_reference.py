@@ -27,7 +27,7 @@ def now(**changed) -> reference.Schedule:
     given = {
         "seq_lens": [1],
         "block_table": torch.tensor([[1, 0]]),
-        "slots": [1],
+        "slots": [[1]],
         "slot_mapping": torch.tensor([[4]]),
         "page": 4,
         "ranks": 1,
@@ -137,7 +137,7 @@ def test_streams_pass_through_the_window_as_defined(tiny, made) -> None:
     one, trace = made
     facts, step = tiny.facts, 0
     at = {index: weights(one, index) for index in (7, 8)}
-    moment = reference._schedule(one.initial, one.shape, step)
+    moment = reference._schedule(one.initial, one.shape, step, facts)
     first = one.initial["blocks_in"][:, 0].to(F64)
     p = one.initial["prefix_in"].to(F64) + one.x[step].to(F64)
 
