@@ -28,7 +28,11 @@ def _norm(mixed: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def enter(window: Window) -> None:
-    """Load the residual streams that the layers before the window left behind."""
+    """Load the residual streams that the layers before the window left behind; before layer 0 there is the embedding alone."""
+    if not window.first_blocks:
+        window.prefix.copy_(window.x)
+        window.delta = None
+        return
     window.prefix.copy_(window.tensors["prefix_in"])
     window.blocks[:, : window.first_blocks].copy_(window.tensors["blocks_in"])
     window.delta = window.x
@@ -37,7 +41,8 @@ def enter(window: Window) -> None:
 def before_attention(layer: Layer) -> None:
     """Add the last feed-forward output to the prefix, open a block where due, mix, and apply the input norm."""
     window = layer.window
-    window.prefix.add_(window.delta)
+    if window.delta is not None:
+        window.prefix.add_(window.delta)
     if layer.opens_block:
         window.blocks[:, layer.index // layer.block_size].copy_(window.prefix)
     mixed = _mix(window, layer.complete_blocks, layer.w.attn_res_gamma, layer.w.attn_res_query)
@@ -68,7 +73,8 @@ def after_attention(layer: Layer) -> None:
 
 def closing(window: Window) -> None:
     """The attention residual behind the last layer: all blocks and the prefix, rounded to bf16."""
-    window.prefix.add_(window.delta)
+    if window.delta is not None:
+        window.prefix.add_(window.delta)
     tensors = window.tensors
     mixed = _mix(window, window.facts["blocks"], tensors["final_res.gamma"], tensors["final_res.query"])
     window.mixed = mixed.to(torch.bfloat16)

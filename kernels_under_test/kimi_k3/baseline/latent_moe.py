@@ -13,12 +13,12 @@ from torch.nn import functional
 from .layer import Layer
 
 
-def _situ(gate: Tensor, up: Tensor, layer: Layer) -> Tensor:
-    """SiTU activation: b1 tanh(gate / b1) sigmoid(gate) x b2 tanh(up / b2), rounded once."""
+def situ(gate: Tensor, up: Tensor, layer: Layer) -> Tensor:
+    """SiTU activation: b1 tanh(gate / b1) sigmoid(gate) x b2 tanh(up / b2), fp32."""
     gate, up = gate.float(), up.float()
     b1, b2 = layer.fact("situ_beta"), layer.fact("situ_linear_beta")
     bent: Tensor = b1 * torch.tanh(gate / b1) * torch.sigmoid(gate) * (b2 * torch.tanh(up / b2))
-    return bent.to(torch.bfloat16)
+    return bent
 
 
 def router(layer: Layer) -> None:
@@ -61,7 +61,7 @@ def experts_gate_up_situ(layer: Layer) -> None:
     groups = rows.split(layer.v.counts)
     both = torch.cat([functional.linear(g, layer.w.w13[e]) for e, g in enumerate(groups) if g.shape[0]])
     gate, up = both.chunk(2, dim=-1)
-    layer.v.hidden = _situ(gate, up, layer)
+    layer.v.hidden = situ(gate, up, layer).to(torch.bfloat16)
 
 
 def experts_down(layer: Layer) -> None:
@@ -78,7 +78,7 @@ def shared_gate_up(layer: Layer) -> None:
 def shared_situ(layer: Layer) -> None:
     """Activation of the shared expert."""
     gate, up = layer.v.shared_both.chunk(2, dim=-1)
-    layer.v.shared_hidden = _situ(gate, up, layer)
+    layer.v.shared_hidden = situ(gate, up, layer).to(torch.bfloat16)
 
 
 def shared_down(layer: Layer) -> None:
@@ -86,15 +86,25 @@ def shared_down(layer: Layer) -> None:
     layer.v.shared = functional.linear(layer.v.shared_hidden, layer.w.shared_down)
 
 
-def tail_finalise_norm(layer: Layer) -> None:
-    """Weighted sum over the slots, stand-in reduction over ranks, and the latent norm, whose squares are rounded to bf16."""
+def finalise(layer: Layer) -> Tensor:
+    """Weighted sum over the slots: this rank's part of the latent, [rows, latent] bf16."""
     slots = torch.empty_like(layer.v.pairs)
     slots[layer.v.order] = layer.v.pairs
     slots = slots.view(*layer.v.ids.shape, -1)
-    latent = (layer.v.weights.unsqueeze(-1) * slots.float()).sum(dim=1).to(torch.bfloat16)
+    total: Tensor = (layer.v.weights.unsqueeze(-1) * slots.float()).sum(dim=1).to(torch.bfloat16)
+    return total
+
+
+def norm_latent(layer: Layer, latent: Tensor) -> None:
+    """Norm of the latent, whose squares are rounded to bf16: [rows, latent] bf16."""
     mean = latent.square().float().sum(dim=-1, keepdim=True) / latent.shape[-1]
     scale = torch.rsqrt(mean + layer.fact("eps.latent_norm"))
     layer.v.normed = (latent.float() * scale * layer.w.latent_norm.float()).to(torch.bfloat16)
+
+
+def tail_finalise_norm(layer: Layer) -> None:
+    """Weighted sum over the slots, stand-in reduction over ranks, and the latent norm."""
+    norm_latent(layer, finalise(layer))
 
 
 def tail_up_add(layer: Layer) -> None:

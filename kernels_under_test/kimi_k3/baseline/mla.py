@@ -1,4 +1,4 @@
-"""Multi-head latent attention in its absorbed form over a paged bf16 cache, one token per request, no rotation.
+"""Multi-head latent attention in its absorbed form over a paged bf16 cache, causal within a step, no rotation.
 
 With decode context parallelism every rank attends over its own shard and the results are merged by their log-sum-exp
 (natural logarithm). Here all shards are in one process, one after the other.
@@ -61,24 +61,35 @@ def concat_and_cache_insert(layer: Layer) -> None:
 def attention(layer: Layer) -> None:
     """Attend over each rank's shard: latents [rows, heads, latent] bf16 and their log-sum-exp, per rank.
 
-    Positions behind a request's length read its last token's row, which is real data, and are masked in the scores. A shard
+    Positions behind what a row sees read its last token's cache row, which is real data, and are masked in the scores. A shard
     without tokens gives latent 0 and log-sum-exp -inf.
     """
-    window, latent = layer.window, layer.fact("kv_lora")
     scale = (layer.fact("nope") + layer.fact("pe")) ** -0.5
+    attend(layer, scale, layer.w.kv_cache)
+
+
+def attend(layer: Layer, scale: float, cache: Tensor, unit: float | None = None) -> None:
+    """The attention of every rank over ``cache`` [ranks, pages, page, row]: bf16, or FP8 where a stored 1 stands for ``unit``."""
+    window, latent = layer.window, layer.fact("kv_lora")
     query = layer.v.query.float()
     layer.v.parts = []
     for rank in range(window.ranks):
-        lengths = window.tensors["local_lens"][rank].long().unsqueeze(1)
+        lengths = window.local_lengths(rank).unsqueeze(1)
         positions = window.positions[: max(int(lengths.max()), 1)]
         safe = torch.minimum(positions, lengths - 1).clamp(min=0)
-        pages = window.tensors["block_table"].gather(1, safe // window.page)
+        pages = window.block_table().gather(1, safe // window.page)
         slots = pages.long() * window.page + safe % window.page
-        rows = layer.w.kv_cache[rank].view(-1, query.shape[-1])[slots].float()
+        stored = cache[rank].view(-1, query.shape[-1])
+        if unit is None:
+            rows = stored[slots].float()
+        else:  # FP8: picked as bytes, since not every device indexes it
+            rows = stored.view(torch.uint8)[slots].view(stored.dtype).float()
         scores = (query @ rows.transpose(1, 2)) * scale
         scores = scores.masked_fill((positions >= lengths).unsqueeze(1), -torch.inf)
         lse = torch.logsumexp(scores, dim=-1)
         mixed = torch.softmax(scores, dim=-1) @ rows[..., :latent]
+        if unit is not None:
+            mixed = mixed * unit
         empty = lengths.unsqueeze(-1) == 0
         lse = lse.masked_fill(empty.squeeze(-1), -torch.inf)
         layer.v.parts.append((mixed.masked_fill(empty, 0).to(torch.bfloat16), lse))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from .residual import Site
-
-if TYPE_CHECKING:
-    from .step import Rows
+from .rows import Rows
 
 
 class Kda:
-    """Kimi delta attention for one token per request. The convolution and the core stay in fp32; padded rows give zero."""
+    """Kimi delta attention for one token per request; ``verify`` has several. The convolution and the core stay in fp32; padded
+    rows give zero."""
 
     def __init__(
         self, facts: Mapping[str, Any], w: Mapping[str, Tensor], packed: Mapping[str, Tensor], rows: Rows, before: Site

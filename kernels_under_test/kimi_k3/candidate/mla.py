@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from .residual import Site
-
-if TYPE_CHECKING:
-    from .step import Rows
+from .rows import Rows
 
 
 class Mla:

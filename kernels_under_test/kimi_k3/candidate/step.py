@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .arena import plan
@@ -14,32 +13,8 @@ from .experts import Experts
 from .kda import Kda
 from .mla import Mla
 from .residual import Residual, Site
-
-
-class Rows:
-    """The rows of the current step: which are live, their state slots, lengths and cache slots. Read anew in every step."""
-
-    def __init__(self, shape: Any, tensors: Mapping[str, Tensor]) -> None:
-        self.count: int = shape.rows
-        self.ranks: int = shape.decode_context_parallel
-        self.page: int = shape.page_size
-        self.tensors = tensors
-        self.live: Tensor | None = None
-        self.slots = torch.zeros(0, dtype=torch.int64)
-        self.cache_slots: list[tuple[int, int, int]] = []
-        self.longest = 0
-
-    def read(self) -> None:
-        """Read slots, lengths and mappings; ``live`` is None where every row is live."""
-        slots: list[int] = self.tensors["slots"].tolist()
-        rows = [row for row, slot in enumerate(slots) if slot > 0]
-        self.live = None if len(rows) == self.count else torch.tensor(rows, dtype=torch.int64)
-        self.slots = torch.tensor([slots[row] for row in rows], dtype=torch.int64)
-        self.longest = int(self.tensors["local_lens"].max())
-        mapping: list[list[int]] = self.tensors["slot_mapping"].tolist()
-        self.cache_slots = [
-            (rank, row, slot) for rank, ranked in enumerate(mapping) for row, slot in enumerate(ranked) if slot >= 0
-        ]
+from .rows import Rows
+from .verify import VerifyKda, VerifyMla, VerifyRows
 
 
 class Step:
@@ -47,7 +22,9 @@ class Step:
 
     def __init__(self, facts: Mapping[str, Any], shape: Any, tensors: Mapping[str, Tensor]) -> None:
         views = plan(facts, shape).carve(tensors["workspace"])
-        rows = Rows(shape, tensors)
+        drafts = facts.get("speculative_tokens", 0) > 0
+        rows: Rows = VerifyRows(shape, tensors, facts["dcp_interleave"]) if drafts else Rows(shape, tensors)
+        kda, mla = (VerifyKda, VerifyMla) if drafts else (Kda, Mla)
         residual = Residual(facts, views["streams"], tensors)
         self.stages = ["window/enter", "window/R"]
         sites = self._sites(facts, tensors, views, residual)
@@ -58,9 +35,7 @@ class Step:
             }
             packed = {n.removeprefix(f"{index}."): t for n, t in views.items() if n.startswith(f"{index}.")}
             before, after, following = sites[2 * place : 2 * place + 3]
-            attention = (
-                Kda(facts, own, packed, rows, before) if kind == "kda" else Mla(facts, own, packed, rows, before)
-            )
+            attention: Kda | Mla = (kda if kind == "kda" else mla)(facts, own, packed, rows, before)
             experts = Experts(facts, own, packed, views["mailbox"], tensors["expert_ids"][place], after)
             opens = index % facts["block_size"] == 0
             stages: list[tuple[str, Callable[[], None]]] = [

@@ -192,7 +192,7 @@ def test_the_candidate_declines_with_all_reasons_at_once(tiny) -> None:
 
 def test_stock_declines_what_it_does_not_know(tiny) -> None:
     assert baseline.supports(tiny.facts, Shape(64, 1, 4096, 4)) is None
-    reason = baseline.supports(tiny.facts, Shape(4, 2, 64, 4, 2))
+    reason = baseline.supports(tiny.facts, Shape(4, 2, 64, 4, 3))
     assert "query_tokens" in reason
     assert "tensor_parallel" in reason
 
