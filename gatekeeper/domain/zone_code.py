@@ -1,4 +1,4 @@
-"""Python inside a specialised directory that may reach outside it: changes of foreign objects, code from data, opaque data.
+"""What Python of a specialised directory does beyond it: changes of foreign objects, code from data, work that nobody called for.
 
 A reading of the text: it names the careless and the plain, early and with a line. Whoever wants to can write around it, which
 is why nothing trusted ever shares a process with this code, and why the probe looks at what really happened.
@@ -27,7 +27,11 @@ _HEXADECIMAL = re.compile(r"[0-9A-Fa-fx\\,\s]+")
 _LONGEST = 1000
 """Characters of encoded data (pairs of digits, for hexadecimal) in one text that nobody need ask about."""
 _MOST = 50
-_TELLING = {ast.Attribute, ast.Subscript, ast.Call, ast.Import, ast.ImportFrom, ast.Constant}
+_TELLING = {ast.Attribute, ast.Subscript, ast.Call, ast.Import, ast.ImportFrom, ast.Constant, ast.AugAssign}
+_HOLDING = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp,
+            ast.GeneratorExp}  # fmt: skip
+_BUILT = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
+_WRITING = re.compile("[wax+]")
 
 
 @dataclass(frozen=True)
@@ -45,48 +49,59 @@ class Reading:
 
     seen: list[Seen] = field(default_factory=list)
     imports: list[tuple[str, int]] = field(default_factory=list)
+    names: list[Seen] = field(default_factory=list)
+    """Names with letters that look like others."""
+    unread: str | None = None
+    """Why the file could not be read; None if it could."""
 
 
 def read_code(source: bytes, path: str, package: str) -> Reading:
     """Read a Python file at ``path`` in the directory of dotted name ``package``.
 
-    One that does not parse shows nothing; one nested too deeply to be read shows its imports.
+    One that does not parse shows nothing but why; one nested too deeply to be read shows its imports.
     """
     try:
         module = parse_python(source)
-        scan = _Scan(path, package)
-        scan.scope(module.body, set())
-        scan.reading.seen.extend(_odd_names(source))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Reading(imports=list(imports_of(source, path)))
+        scan = _Scan(path, package, list(_asleep(module)))
+        scan.scope(module.body, set(), at_import=True)
+        scan.reading.names = list(_odd_names(source))[:_MOST]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return Reading(imports=list(imports_of(source, path)), unread=_why(error))
     scan.reading.imports.sort(key=lambda each: each[1])
     scan.reading.seen = sorted(set(scan.reading.seen), key=lambda each: (each.line, each.code, each.found))[:_MOST]
     return scan.reading
 
 
 class _Scan:
-    def __init__(self, path: str, package: str) -> None:
+    def __init__(self, path: str, package: str, asleep: list[tuple[int, int]]) -> None:
         self.path = path
+        self.asleep = asleep
+        self.at_import = True
         self.package = package
         self.reading = Reading()
         self._meanings = Meanings(path)
 
-    def scope(self, body: list[ast.stmt], arguments: set[str]) -> None:
-        """Read one module, class or function, then what is defined inside it."""
+    def scope(self, body: list[ast.stmt], arguments: set[str], *, at_import: bool = False) -> None:
+        """Read one module, class or function, then what is defined inside it. ``at_import``: it runs as the file is loaded."""
         nodes = list(own_nodes(list(body)))
+        self.at_import = at_import
         self._meanings.enter(nodes, arguments)
         for node in nodes:
-            self._node(node)
+            if type(node) in _TELLING:
+                self._node(node)
         for node in nodes:
+            if type(node) not in _HOLDING:
+                continue
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
                 every = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
                 self._outer(node)
                 self.scope(node.body if not isinstance(node, ast.Lambda) else [ast.Expr(node.body)], every)
             elif isinstance(node, ast.ClassDef):
                 self._outer(node)
-                self.scope(node.body, set())
+                self.scope(node.body, set(), at_import=at_import)
             elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
                 self._inner(node)
+            self.at_import = at_import
         self._meanings.leave()
 
     def _outer(self, node: Function | ast.Lambda | ast.ClassDef) -> None:
@@ -94,6 +109,7 @@ class _Scan:
         parts: list[ast.expr] = [] if isinstance(node, ast.Lambda) else list(node.decorator_list)
         if isinstance(node, ast.ClassDef):
             parts += [*node.bases, *(keyword.value for keyword in node.keywords)]
+            self._inherits(node)
         else:
             parts += [*node.args.defaults, *(default for default in node.args.kw_defaults if default)]
         for part in parts:
@@ -102,6 +118,13 @@ class _Scan:
     def _inner(self, node: ast.AST) -> None:
         for inner in ast.walk(node):
             self._node(inner)
+
+    def _inherits(self, node: ast.ClassDef) -> None:
+        for base in node.bases:
+            name = self._meanings.dotted(base) or ""
+            if name in risky.TORCH_MODES or name in risky.BACKGROUND:
+                code = "EFF_TORCH_MODE" if name in risky.TORCH_MODES else "EFF_BACKGROUND_WORK"
+                self._note(code, node, f"class {node.name}({name})")
 
     def _foreign(self, node: ast.AST) -> str | None:
         """Return the dotted name of something that belongs to somebody else, or None."""
@@ -126,6 +149,10 @@ class _Scan:
             self.reading.imports.extend((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             self.reading.imports.extend((target, node.lineno) for _, target in import_targets(node, self.path))
+        elif isinstance(node, ast.AugAssign):
+            built = isinstance(node.op, ast.BitOr) or isinstance(node.value, _BUILT)
+            if built and isinstance(node.target, ast.Name) and self._foreign(node.target):
+                self._note("ISO_FOREIGN_MUTATION", node)  # in place, where it is a table or a list
         elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
             text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             if _is_opaque(text):
@@ -134,20 +161,40 @@ class _Scan:
     def _call(self, node: ast.Call) -> None:
         called = self._meanings.dotted(node.func)
         if called is None:
+            if self._enters(node.func):
+                self._note("EFF_TORCH_MODE", node)
             return
-        if called in ("setattr", "delattr"):
+        called = called.removeprefix("builtins.")
+        if called in risky.CHANGES_FIRST:
             if node.args and self._foreign(node.args[0]):
                 self._note("ISO_FOREIGN_MUTATION", node)
-            return
-        base, _, last = called.rpartition(".")
-        if _listed(called, risky.UNSAFE_LOADS):
-            self._note("SRC_UNSAFE_LOAD", node)
         elif called in IMPORTS:
             self._imported(node)
-        elif _listed(called, risky.RUNS_CODE):
-            self._note("SRC_DYNAMIC_CODE", node)
-        elif called in risky.PROCESS_WIDE or self._overrides(called, node) or self._changes_container(node, base, last):
-            self._note("ISO_FOREIGN_MUTATION", node)
+        elif code := self._code_of(called, node):
+            self._note(code, node)
+
+    def _code_of(self, called: str, node: ast.Call) -> str | None:
+        """Return the reason code of a call of something foreign, or None."""
+        base, _, last = called.rpartition(".")
+        if _listed(called, risky.UNSAFE_LOADS):
+            return "SRC_UNSAFE_LOAD"
+        if _listed(called, risky.RUNS_CODE):
+            return "SRC_DYNAMIC_CODE"
+        if called in risky.PROCESS_WIDE or self._overrides(called, node) or self._changes_container(node, base, last):
+            return "ISO_FOREIGN_MUTATION"
+        if _listed(called, risky.BACKGROUND):
+            return "EFF_BACKGROUND_WORK"
+        if called in risky.TORCH_MODES:
+            return "EFF_TORCH_MODE"
+        awake = self.at_import and not any(first <= node.lineno <= last for first, last in self.asleep)
+        return "EFF_IMPORT_SIDE_EFFECT" if awake and _works(called, node) else None
+
+    def _enters(self, function: ast.expr) -> bool:
+        """Whether ``f().__enter__`` of something of PyTorch is called by hand: then nobody leaves it."""
+        if not isinstance(function, ast.Attribute) or function.attr != "__enter__":
+            return False
+        entered = function.value.func if isinstance(function.value, ast.Call) else function.value
+        return (self._meanings.dotted(entered) or "").startswith("torch.")
 
     def _changes_container(self, node: ast.Call, base: str, method: str) -> bool:
         """Whether a call looks like one of a list's or table's methods on something foreign that is no module itself."""
@@ -164,10 +211,54 @@ class _Scan:
             self._note("SRC_DYNAMIC_CODE", node)
 
     def _overrides(self, called: str, node: ast.Call) -> bool:
-        first = node.args[0] if node.args else None
-        if not called.startswith("torch.library.") or not isinstance(first, ast.Constant):
+        """Whether a call gives one of PyTorch's own operators another implementation."""
+        if called.endswith(".py_impl"):
+            return _stock_operator(called.removeprefix("torch.ops.").replace(".", "::", 1), called)
+        if not called.startswith("torch.library."):
             return False
-        return str(first.value).partition("::")[0] in risky.STOCK_OPERATORS
+        named = [keyword.value for keyword in node.keywords if keyword.arg in ("ns", "qualname", "name", "op", "lib")]
+        for each in (*node.args[:1], *named):
+            dotted = self._meanings.dotted(each) or ""
+            text = (
+                each.value
+                if isinstance(each, ast.Constant)
+                else dotted.removeprefix("torch.ops.").replace(".", "::", 1)
+            )
+            if _stock_operator(str(text), dotted or "torch.ops."):
+                return True
+        return False
+
+
+def _stock_operator(name: str, dotted: str) -> bool:
+    return dotted.startswith("torch.ops.") and name.partition("::")[0] in risky.STOCK_OPERATORS
+
+
+def _works(called: str, node: ast.Call) -> bool:
+    """Whether a call does something that nobody who only imports the file has asked for."""
+    if called in ("open", "io.open"):
+        given = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+        return any(isinstance(each, ast.Constant) and _WRITING.search(str(each.value)) for each in given)
+    if called in risky.TENSOR_MAKERS:
+        devices = (keyword.value for keyword in node.keywords if keyword.arg == "device")
+        return any(isinstance(each, ast.Constant) and str(each.value).startswith("cuda") for each in devices)
+    return _listed(called, risky.IMPORT_WORK)
+
+
+def _asleep(module: ast.Module) -> Iterator[tuple[int, int]]:
+    """Yield the lines (first, last) of what does not run when the file is imported: for type checkers, or as a program."""
+    for node in module.body:
+        if isinstance(node, ast.If):
+            test = ast.unparse(node.test)
+            if test.endswith("TYPE_CHECKING") or re.fullmatch(r"__name__ == '__main__'|'__main__' == __name__", test):
+                yield node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
+
+
+def _why(error: BaseException) -> str:
+    return (
+        f"line {error.lineno}: {error.msg}"[:160]
+        if isinstance(error, SyntaxError)
+        else "nested too deeply, or a zero byte"
+    )
 
 
 def _is_opaque(text: str) -> bool:
@@ -215,12 +306,16 @@ EXPLAINED = {
     "SRC_DYNAMIC_CODE": ("code that cannot be read here is run", "code that lies in this directory, as Python"),
     "SRC_UNSAFE_LOAD": ("data is loaded in a way that may run code", "data as JSON"),
     "SRC_OPAQUE_DATA": ("a text that nobody can read", "source, or data in a file of its own"),
-    "SRC_HIDDEN_TEXT": ("a name with letters that look like others", "names of ASCII letters"),
+    "EFF_BACKGROUND_WORK": ("work that goes on after the call", "work that is done when the call returns"),
+    "EFF_TORCH_MODE": ("a mode that answers for every operator of the process", "operators as they are"),
+    "EFF_IMPORT_SIDE_EFFECT": ("work that is done whenever the file is imported", "definitions; work inside functions"),
 }
-"""Reason code to (message, expected)."""
+"""Reason code of what is seen to (message, expected)."""
+ODD_NAME = ("a name with letters that look like others", "names of ASCII letters")
+"""Message and expectation of a ``SRC_HIDDEN_TEXT`` among the names."""
 
 
-def fresh(after: Reading, before: Reading) -> Iterator[Seen]:
+def fresh(after: list[Seen], before: list[Seen]) -> Iterator[Seen]:
     """Yield what the new text of a file shows and the old one did not."""
-    known = {(each.code, each.found) for each in before.seen}
-    yield from (each for each in after.seen if (each.code, each.found) not in known)
+    known = {(each.code, each.found) for each in before}
+    yield from (each for each in after if (each.code, each.found) not in known)

@@ -24,7 +24,8 @@ from gatekeeper.domain.import_graph import foreign, importers, package_of
 from gatekeeper.domain.owners import Owners, read_owners
 from gatekeeper.domain.policy import Check, Effect, Finding, Parameters, Policy, PolicyInput, Report
 from gatekeeper.domain.snapshot import ChangedFile
-from gatekeeper.domain.zone_code import EXPLAINED, fresh, read_code
+from gatekeeper.domain.zone_code import ODD_NAME, fresh
+from gatekeeper.domain.zone_readings import reading
 from gatekeeper.domain.zones import (
     FastTrack,
     Zone,
@@ -168,33 +169,31 @@ class _Isolation:
                                tests=zone is Zone.TESTS)  # fmt: skip
         data = self.subject.head.read_blob(change.new_blob)
         yield from content_faults(path, data, limits.max_file_bytes)
-        if zone is Zone.FREE and path.endswith(".py"):
-            yield from self._code(change, data)
+        if zone is Zone.FREE and path.endswith(".py") and len(data) <= limits.max_file_bytes:
+            yield from self._code(change, change.new_blob)
 
-    def _code(self, change: ChangedFile, data: bytes) -> Iterator[Finding]:
-        """Yield what a Python file of the directory newly imports or does that reaches outside."""
+    def _code(self, change: ChangedFile, blob: str) -> Iterator[Finding]:
+        """Yield what a Python file of the directory newly imports from behind others' doors, and names that look like others.
+
+        What its code does is the policy ``effects``' question.
+        """
         assert self.track.directory is not None
         assert self.track.root is not None
-        package, old = package_of(self.track.directory), self._old(change)
-        now = read_code(data, change.path, package)
+        package, old = package_of(self.track.directory), change.old_blob if change.old_mode != "160000" else None
+        now = reading(self.subject.head, blob, change.path, package)
         reaching = foreign(
             now.imports, self.subject.configuration, self.track.directory, self.track.root, self.subject.base
         )
-        before = read_code(old, change.path, package) if now.seen or reaching else now
-        for seen in fresh(now, before):
-            message, expected = EXPLAINED[seen.code]
-            effect = Effect.FAIL if seen.code == "SRC_UNSAFE_LOAD" else Effect.HOLD
-            yield Finding(code=seen.code, message=message, expected=expected, found=seen.found, path=change.path,
-                          line=seen.line, effect=effect, waivable_by=self.owners.of(change.path))  # fmt: skip
+        before = reading(self.subject.base, old, change.path, package) if now.names or reaching else now
+        for seen in fresh(now.names, before.names):
+            yield Finding(code=seen.code, message=ODD_NAME[0], expected=ODD_NAME[1], found=seen.found, path=change.path,
+                          line=seen.line, effect=Effect.HOLD, waivable_by=self.owners.of(change.path))  # fmt: skip
         known = {target for target, _ in before.imports}
         for target, line, why in (found for found in reaching if found[0] not in known):
             place = target.replace(".", "/")
             yield Finding(code="ISO_PRIVATE_IMPORT", message=f"imports {target}: {why}", path=change.path, line=line,
                           expected="imports of what is public", found=target, effect=Effect.HOLD,
                           waivable_by=self.owners.of(place))  # fmt: skip
-
-    def _old(self, change: ChangedFile) -> bytes:
-        return self.subject.base.read_blob(change.old_blob) if change.old_blob and change.old_mode != "160000" else b""
 
     def _importers(self, directory: str) -> Iterator[Finding]:
         tree = self.subject.merged or self.subject.head

@@ -13,7 +13,8 @@ PATH, PACKAGE = "core/models/fast/k.py", "core.models.fast"
 
 
 def codes(text: str) -> set[str]:
-    return {each.code for each in read_code(text.encode(), PATH, PACKAGE).seen}
+    reading = read_code(text.encode(), PATH, PACKAGE)
+    return {each.code for each in (*reading.seen, *reading.names)}
 
 
 MUTATION, CODE, LOAD = "ISO_FOREIGN_MUTATION", "SRC_DYNAMIC_CODE", "SRC_UNSAFE_LOAD"

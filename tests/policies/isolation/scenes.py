@@ -1,4 +1,4 @@
-"""A small repository with a specialised directory, and the two isolation policies asked about a change to it."""
+"""A small repository with a specialised directory, and the three policies of the isolation check asked about a change to it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gatekeeper.domain.snapshot import Author, PullFacts
 from gatekeeper.git.repository import Repository
 from gatekeeper.git.snapshots import build
 from policies.merge import applicability, isolation
+from policies.merge import effects as effects_policy
 from tests.git_builder import Content, GitBuilder
 
 DIGEST = "sha256:" + "0" * 64
@@ -100,7 +101,7 @@ INSIDE: dict[str, Content] = {"kernels/cand/k.py": LONG.replace("value", "kernel
 
 @dataclass(frozen=True)
 class Answer:
-    """What the two policies say together."""
+    """What the three policies say together."""
 
     outcome: Outcome
     findings: tuple[Finding, ...]
@@ -123,9 +124,10 @@ def waiver(
 
 
 def judge(
-    git: Path, base: str, head: str, *, evidence: Iterable[Evidence] = (), parameters: dict[str, object] | None = None
-) -> Answer:
-    """Build the snapshot of ``head`` on ``base`` and ask applicability and isolation.
+    git: Path, base: str, head: str, *, evidence: Iterable[Evidence] = (), parameters: dict[str, object] | None = None,
+    effects: dict[str, object] | None = None,
+) -> Answer:  # fmt: skip
+    """Build the snapshot of ``head`` on ``base`` and ask applicability, effects and isolation; the last two with parameters.
 
     Raises what git or the policies raise; the engine turns that into ``error``.
     """
@@ -152,6 +154,7 @@ def judge(
         )  # fmt: skip
         reports = [
             applicability.judge(subject, applicability.POLICY.parameters()),
+            effects_policy.judge(subject, effects_policy.EffectsParameters(**(effects or {}))),
             isolation.judge(subject, isolation.IsolationParameters(**(parameters or {}))),
         ]
     finally:
