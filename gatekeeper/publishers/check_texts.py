@@ -100,7 +100,7 @@ def annotation_title(finding: Finding) -> str:
 
 def annotation_message(finding: Finding) -> str:
     """Return a finding as plain text beside its line: what is wrong, expected and found, what to do next."""
-    parts = [sentence(finding.message)]
+    parts = [sentence(finding.message) or finding.code]  # GitHub takes no empty message
     if finding.expected:
         parts.append(f"Expected: {finding.expected}")
     if finding.found:

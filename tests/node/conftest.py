@@ -6,16 +6,21 @@ import shutil
 from pathlib import Path
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE / "node_modules" / "@octokit" / "webhooks-examples" / "api.github.com" / "index.json"
-METHODS = HERE / "node_modules" / "@octokit" / "webhooks-methods"
+PACKAGES = HERE / "node_modules"
+EXAMPLES = PACKAGES / "@octokit" / "webhooks-examples" / "api.github.com" / "index.json"
+METHODS = PACKAGES / "@octokit" / "webhooks-methods"
+DESCRIPTION = PACKAGES / "@octokit" / "openapi" / "generated" / "api.github.com.json"
+PRISM = PACKAGES / "@stoplight" / "prism-cli"
 
-AVAILABLE = shutil.which("node") is not None and EXAMPLES.exists() and METHODS.exists()
-collect_ignore_glob = [] if AVAILABLE else ["test_*.py"]
+NODE = shutil.which("node") is not None
+NEEDS = {"test_real_deliveries.py": (EXAMPLES, METHODS), "test_openapi.py": (DESCRIPTION, PRISM)}
+LEFT_OUT = [name for name, needed in NEEDS.items() if not NODE or not all(path.exists() for path in needed)]
+collect_ignore = LEFT_OUT
 
 
 def pytest_report_header() -> str:
-    """Say whether GitHub's published payloads and signing code are part of this run."""
-    if AVAILABLE:
-        return "node: GitHub's example payloads and @octokit/webhooks-methods are used"
-    missing = "node" if shutil.which("node") is None else "the packages (npm ci --prefix tests/node)"
-    return f"node: NOT collected, {missing} absent; tests/node was left out"
+    """Say whether GitHub's published payloads, signing code and API description are part of this run."""
+    if not LEFT_OUT:
+        return "node: GitHub's example payloads, @octokit/webhooks-methods and GitHub's API description (at Prism) are used"
+    missing = "the packages (npm ci --prefix tests/node)" if NODE else "node"
+    return f"node: NOT collected, {missing} absent; left out: {', '.join(LEFT_OUT)}"
