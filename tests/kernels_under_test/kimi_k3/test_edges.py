@@ -102,6 +102,32 @@ def test_kept_tokens_follow_each_other_over_many_steps(arm) -> None:
 
 
 @pytest.mark.parametrize("arm", ARMS)
+def test_the_number_of_query_tokens_may_change_from_step_to_step(arm) -> None:
+    """2 requests with 3, 1, 4 and 2 tokens: how many were kept is counted in tokens of the step before, not of this one."""
+    problem, context = load("verify"), 40
+    states: dict[str, torch.Tensor] = {}
+    lengths = torch.tensor([9, 14])
+    for step, (before, q) in enumerate([(8, 3), (3, 1), (1, 4), (4, 2)]):
+        shape = Shape(2 * q, q, context, 4)
+        initial = filled(problem, shape, 1, 6)
+        if step:
+            initial |= states
+            initial["num_accepted"][0] = torch.tensor([before, 1])
+            lengths = lengths - before + initial["num_accepted"][0] + q
+        table = torch.arange(1, 21).view(2, 10)
+        initial["block_table"].zero_()[:, :10] = table
+        initial["seq_lens"][0] = initial["local_lens"][0, 0] = lengths
+        position = (lengths.unsqueeze(1) - q + torch.arange(q)).long()
+        initial["slot_mapping"][0, 0] = (table.gather(1, position // 4) * 4 + position % 4).flatten()
+        if not step:
+            cache = initial["layers.7.kv_cache"]
+            cache[0, 1:21] = torch.where(cache[0, 1:21].isnan(), 0.5, cache[0, 1:21])
+        x = inputs(problem, shape, 1, step)
+        agrees(arm, problem, shape, initial, x)
+        states = stepped(arm, problem, shape, initial, x).states
+
+
+@pytest.mark.parametrize("arm", ARMS)
 def test_equal_logits_choose_the_first_experts(arm) -> None:
     problem, shape = load("tiny"), Shape(3, 1, 16, 4)
     initial = filled(problem, shape, 1, 2)
