@@ -57,7 +57,8 @@ class Role(Enum):
 class TensorSpec:
     """A tensor of the problem at one configuration. ``shape`` leaves out the step axis of a ``SCHEDULE`` or history tensor.
 
-    ``dtype`` is a name of torch without its prefix: ``bfloat16``, ``float32``, ``int32``, ``int64``, ``uint8``.
+    ``dtype`` is a name of torch without its prefix: ``bfloat16``, ``float32``, ``float8_e4m3fn`` (which not every operation of torch
+    knows), ``int32``, ``int64``, ``uint8``.
     """
 
     name: str
@@ -162,8 +163,9 @@ class Problem(Protocol):
 class Trace:
     """What the oracle says about one run of an arm, in float64.
 
-    ``outputs[name]`` has shape [steps, ...]; ``states[name]`` is the end state. ``shortfall`` [steps, layers, rows] is how far
-    the arm's worst chosen expert lies below the oracle's last chosen score (0 where the sets agree), in units of the score.
+    ``outputs[name]`` has shape [steps, ...]; ``states[name]`` is the end state, of an FP8 tensor in the unit that it is stored in.
+    ``shortfall`` [steps, layers, rows], of the layers with experts, is how far the arm's worst chosen expert lies below the oracle's
+    last chosen score (0 where the sets agree), in units of the score.
     """
 
     outputs: Mapping[str, Tensor]
@@ -177,7 +179,8 @@ class Oracle(Protocol):
     def follow(
         self, problem: Problem, shape: Shape, initial: Mapping[str, Tensor], x: Tensor, expert_ids: Tensor
     ) -> Trace:
-        """Run the reference over ``x`` [steps, rows, hidden] with routing pinned to ``expert_ids`` [steps, layers, rows, k].
+        """Run the reference over ``x`` [steps, rows, hidden] with routing pinned to ``expert_ids`` [steps, layers, rows, k],
+        where only layers with experts count.
 
         ``initial`` holds every tensor as it was before the run (weights, metadata, schedules, states); it is not changed.
 
