@@ -232,9 +232,9 @@ def stock_alone(made: list[Stock]) -> dict[str, float]:
     return found
 
 
-def check_all(record: dict[str, Any], library: Any, sets: list[Any], rows: int, count: int) -> None:
-    """One number of rows: both paths against the reference with and without null rows; every variant against the reference and, over
-    replays on fresh inputs, against itself run serially; and all sets as layers of one graph."""
+def check_all(record: dict[str, Any], library: Any, sets: list[Any], rows: int, count: int, every: bool) -> None:
+    """One number of rows: both paths against the reference with and without null rows; with ``every`` each variant against the
+    reference and, over replays on fresh inputs, against itself run serially; and all sets as layers of one graph."""
     checks = record.setdefault(str(rows), {})
     for null in ((), NULL_ROWS.get(rows, ())) if rows > 1 else ((),):
         oracle = Oracle(sets[0], rows, 7 + rows, null)
@@ -248,7 +248,7 @@ def check_all(record: dict[str, Any], library: Any, sets: list[Any], rows: int, 
 
             guarded(checks, f"{arm}{' with null rows' if null else ''}", judge)
     oracle = Oracle(sets[0], rows, 7 + rows)
-    for kernel in candidate(rows):
+    for kernel in candidate(rows) if every else ():
         for index in range(len(tactics(kernel, rows))):
 
             def variant(kernel: str = kernel, index: int = index) -> dict[str, Any]:
@@ -282,6 +282,7 @@ def main() -> None:
     parser.add_argument(
         "--replays", type=int, default=300, help="of the default variants; a sixth for each other variant"
     )
+    parser.add_argument("--chosen-only", action="store_true", help="check the variants in use, not every one")
     args = parser.parse_args()
     record: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
@@ -305,7 +306,7 @@ def main() -> None:
 
     record["checks"] = {}
     for rows in (int(r) for r in args.checks.split(",") if r):
-        check_all(record["checks"], library, sets, rows, args.replays)
+        check_all(record["checks"], library, sets, rows, args.replays, not args.chosen_only)
         save()
     bad = [
         f"{rows} rows, {name}"

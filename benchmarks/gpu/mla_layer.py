@@ -33,9 +33,10 @@ from timing import capture, copy_bandwidth, interleaved, nodes, quick, spread  #
 from kernels_under_test.kimi_k3.cuda.cute import mla_tactics  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.mla_layer import CandidateMla  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.mla_sizes import CONTEXTS, cached_bytes, mla_bytes, mla_floor_us  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.mla_sizes import CONTEXTS, GATE_AT, cached_bytes, mla_bytes, mla_floor_us  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.mla_tensors import draw_mla_inputs, mla_weights  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.sizes import ROWS  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.sizes import HIDDEN, ROWS, WIDTH  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.stock import products  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.stock.layer import GROUPED  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.stock.mla_layer import BY_HEAD, SPLITS, StockMla  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.tensors import draw_weights  # noqa: E402
@@ -106,13 +107,13 @@ def tune_tiles(made: list[StockMla]) -> dict[str, Any]:
 
 
 def splits_to_try(rows: int, context: int) -> list[int]:
-    """Parts of each row: from one to four programs a multiprocessor, none below 32 tokens, at most 64 without need."""
+    """Parts of each row: from half a program to four a multiprocessor, none below 32 tokens."""
     most = min(SPLITS, -(-context // 32))
-    return sorted({max(1, min(most, round(132 * k / rows))) for k in (0.5, 1, 2, 4, 8)})
+    return sorted({max(1, min(most, round(132 * k / rows))) for k in (0.5, 1, 2, 4)})
 
 
-def tune_attention(made: list[StockMla], context: int, quick_only: bool) -> dict[str, Any]:
-    """The fastest split attention with its merge: tile and splits."""
+def tune_attention(made: list[StockMla], context: int) -> dict[str, Any]:
+    """The fastest split attention with its merge: every tile with every number of splits."""
     found: dict[str, float] = {}
     best: tuple[float, Any, int] = (float("inf"), StockMla.attention_tile, 1)
     long = made[0].m * context > 1 << 21
@@ -133,14 +134,9 @@ def tune_attention(made: list[StockMla], context: int, quick_only: bool) -> dict
         found[f"{tile} {splits}"] = round(us, 2)
         return us
 
-    splits = splits_to_try(made[0].m, context)
-    middle = splits[len(splits) // 2]
-    for tile in ATTENTION[:4] if quick_only else ATTENTION:
-        us = time_of(tile, middle)
-        best = min(best, (us, tile, middle), key=lambda b: b[0])
-    for n in splits:
-        if n != middle:
-            best = min(best, (time_of(best[1], n), best[1], n), key=lambda b: b[0])
+    for splits in splits_to_try(made[0].m, context):
+        for tile in ATTENTION:
+            best = min(best, (time_of(tile, splits), tile, splits), key=lambda b: b[0])
     for arm in made:
         arm.attention_tile = best[1]
         arm.set_splits(best[2])
@@ -168,6 +164,32 @@ def tune(made: list[CandidateMla], kernels: Iterable[str]) -> dict[str, Any]:
     return {"choice": choice, "us": best, "tried": log}
 
 
+def two_products(made: list[StockMla]) -> dict[str, float]:
+    """Microseconds of the projection as one product, as the arm has it, and as two (latents and gate) by the library and, at up to
+    two rows, by the arm's tile."""
+    m, tile = made[0].m, made[0].tiles.get("in_proj")
+
+    def by_library(arm: StockMla) -> None:
+        w = arm.w["in_proj"]
+        torch.mm(arm.x, w[:GATE_AT].t(), out=first)
+        torch.mm(arm.x, w[GATE_AT:].t(), out=second)
+
+    def by_tile(arm: StockMla) -> None:
+        high, columns, warps = tile or (1, 2048, 4)
+        for w, y in ((arm.w["in_proj"][:GATE_AT], first), (arm.w["in_proj"][GATE_AT:], second)):
+            n = w.shape[0]
+            products.skinny[(n // high,)](
+                arm.x, w, y, arm.shard, n, arm.x.stride(0), y.stride(0), K=HIDDEN, M=m, BN=high, BK=columns, ADD=False,
+                num_warps=warps,
+            )  # fmt: skip
+
+    first, second = made[0].new(m, GATE_AT), made[0].new(m, WIDTH)
+    runs = {"one": lambda arm: arm.product("in_proj"), "two by the library": by_library}
+    if m <= 2:
+        runs["two by a tile"] = by_tile
+    return {name: round(quick(each(made, run, 3), 3, 3) / (3 * len(made)), 2) for name, run in runs.items()}
+
+
 class Race:
     """Both paths at one number of rows; tiles found at the first context serve the others."""
 
@@ -191,9 +213,10 @@ class Race:
         if self.tiles is None:
             record["stock_tiles"] = tune_tiles(stock)
             self.tiles = dict(stock[0].tiles)
+            guarded(record, "stock_projection", lambda: two_products(stock))
         for arm in stock:
             arm.tiles = dict(self.tiles)
-        record["stock_attention"] = tune_attention(stock, context, not self.tuned)
+        record["stock_attention"] = tune_attention(stock, context)
         if not self.candidate:
             alone = interleaved({"stock": capture(run_all(stock))}, 9, 4)["stock"]
             return record | {"stock_us": spread([t / len(sets) for t in alone])}

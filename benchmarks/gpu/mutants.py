@@ -1,6 +1,8 @@
-"""Do the checks catch a planted fault? Replays of one layer with each mutant in it: python benchmarks/gpu/mutants.py LIBRARY OUT.json
+"""Do the checks catch a planted fault? python benchmarks/gpu/mutants.py LIBRARY OUT.json
 
-The library must be built with --mutants. A mutant that no replay catches makes the exit status 1.
+The library must be built with --mutants. Each mutant goes through the replays of one layer, those of MLA through the comparison with
+the reference as well. A mutant that nothing catches makes the exit status 1. Also checked here, as it needs a variant that no layer
+uses: the merge of eight ranks' parts under decode context parallelism.
 """
 
 from __future__ import annotations
@@ -8,35 +10,107 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
-from checks import replays  # noqa: E402
+from checks import error, replays  # noqa: E402
+from mla_checks import Draws, MlaOracle, mla_good, mla_load, mla_outcome, ragged  # noqa: E402
 
+from kernels_under_test.kimi_k3.cuda.cute import mla_tactics  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.layer import Candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.cute.tactics import MUTANTS  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.cute.mla_layer import CandidateMla  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.cute.tactics import MUTANTS, name  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.mla_reference import gated, merge  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.mla_sizes import KV_RANK  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.mla_tensors import mla_weights  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.sizes import HEADS  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.tensors import draw_inputs, draw_weights  # noqa: E402
 
 COUNT = 200
 
 
-def main() -> int:
-    """Each mutant, and the layer without one as a control."""
-    library, target = Library(Path(sys.argv[1])), Path(sys.argv[2])
-    weights = draw_weights(0, "cuda", keep_codes=False)
-    record: dict[str, dict] = {"device": {"name": torch.cuda.get_device_name()}}
+def kda(library: Library, weights: Any) -> dict[str, Any]:
+    """Each mutant of the KDA layer, and that layer without one as a control."""
+    found = {}
     for fault, (kernel, rows, _) in {"none": ("in_proj", 8, {}), **MUTANTS}.items():
         inputs = draw_inputs(rows, 3, "cuda")
         arm = Candidate(library, weights, inputs, {} if fault == "none" else {kernel: fault})
-        record[fault] = replays([(arm, inputs)], COUNT, 7000)
-        print(fault, record[fault], flush=True)
+        found[fault] = replays([(arm, inputs)], COUNT, 7000)
+    return found
+
+
+def mla(library: Library, weights: Any) -> dict[str, Any]:
+    """Each mutant of the MLA layer, and that layer without one as a control at the same rows."""
+    faults = {k: v for k, v in mla_tactics.SPECIAL.items() if "fault" in v[2]}
+    controls: dict[str, Any] = {f"none {rows}": ("mla_core", rows, {}) for rows in (2, 8)}
+    found = {}
+    for fault, (kernel, rows, _) in (controls | faults).items():
+        choice = {kernel: fault} if fault in faults else {}
+        oracle = MlaOracle(weights, ragged(rows, 1), 5)
+        inputs = oracle.inputs()
+        judged = oracle.judge(CandidateMla(library, weights, inputs, choice), inputs)
+        draws = Draws(rows, 9000, 77)
+        replayed = draws.inputs(3)
+        arm = CandidateMla(library, weights, replayed, choice)
+        found[fault] = {"good": mla_good(judged), "core": judged["core"]} | replays(
+            [(arm, replayed)], COUNT, 8000, draws.draw, mla_load, mla_outcome
+        )
+    return found
+
+
+def ranks(library: Library, weights: Any) -> dict[str, Any]:
+    """Eight ranks' parts against the reference: valid ones, an empty rank with NaN in its data, an infinite logarithm, and a row whose
+    own part is empty."""
+    kernel, rows, arguments = mla_tactics.SPECIAL["ranks"]
+    own, count = arguments["rank"], arguments["ranks"]
+    worst = 0.0
+    for lengths in ([5000, 77], [0, 640], [1, 0]):
+        oracle = MlaOracle(weights, lengths, 9)
+        arm = CandidateMla(library, weights, oracle.inputs())
+        arm.fill_front(torch.randn_like(arm.logits), torch.randn_like(arm.z))
+        arm.run()
+        gen = torch.Generator(device="cuda").manual_seed(4)
+        latents = torch.randn(count, rows, HEADS, KV_RANK, device="cuda", generator=gen).bfloat16()
+        logs = 4 + 2 * torch.randn(count, rows, HEADS, device="cuda", generator=gen)
+        for rank, bad in ((0, float("-inf")), (5, float("nan")), (6, float("inf"))):
+            logs[rank], latents[rank] = bad, float("nan")
+        others = [rank for rank in range(count) if rank != own]
+        part, lse, lens, kv_b, y = arm.args[kernel][:5]
+        core = torch.full_like(arm.core, float("nan"))
+        library[name(kernel, rows, "ranks")](
+            part, lse, lens, kv_b, y, latents[others].view(-1, KV_RANK), logs[others].view(-1, HEADS), core
+        )
+        torch.cuda.synchronize()
+        every, every_logs = latents.double(), logs.double()
+        every[own], every_logs[own] = oracle.wanted["latents"], oracle.wanted["logs"]
+        live = torch.ones(rows, dtype=torch.bool, device="cuda")
+        worst = max(worst, error(core, gated(weights.dense, oracle.wanted["y"], merge(every, every_logs), live)))
+    return {"error": worst, "good": worst < 1.5e-2}
+
+
+def main() -> int:
+    """All of it; 1 if a fault passed, or a control failed."""
+    library, target = Library(Path(sys.argv[1])), Path(sys.argv[2])
+    weights = draw_weights(0, "cuda", keep_codes=True)
+    latent = mla_weights(weights, 0)
+    record: dict[str, Any] = {"device": {"name": torch.cuda.get_device_name()}, "kda": kda(library, weights)}
+    record |= {"mla": mla(library, latent), "ranks": ranks(library, latent)}
     target.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    missed = [fault for fault in MUTANTS if not record[fault]["wrong"]]
-    print("missed:", missed or "none", "; control wrong:", record["none"]["wrong"])
-    return int(bool(missed) or bool(record["none"]["wrong"]))
+    print(json.dumps(record))
+    missed, wrong = [], [] if record["ranks"]["good"] else ["ranks"]
+    for kind in ("kda", "mla"):
+        for fault, found in record[kind].items():
+            caught = bool(found["wrong"]) or not found.get("good", True)
+            if fault.startswith("none") and caught:
+                wrong.append(f"{kind} {fault}")
+            if not fault.startswith("none") and not caught:
+                missed.append(f"{kind} {fault}")
+    print("missed:", missed or "none", "; wrong without a fault:", wrong or "none")
+    return int(bool(missed) or bool(wrong))
 
 
 if __name__ == "__main__":

@@ -17,18 +17,29 @@ import torch
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
 from checks import NULL_ROWS  # noqa: E402
+from mla_checks import ragged  # noqa: E402
 
 from kernels_under_test.kimi_k3.cuda.cute.layer import Candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.cute.mla_layer import CandidateMla  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.mla_tensors import draw_mla_inputs, mla_weights, poison  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.tensors import draw_inputs, draw_weights  # noqa: E402
 
 
 def main() -> None:
-    """One layer, null rows included, for each number of rows on the command line."""
+    """One layer, null rows included, for each number of rows on the command line; with ``mla`` there, an MLA layer."""
+    latent = "mla" in sys.argv
     library = Library(Path(sys.argv[1]))
     weights = draw_weights(0, "cuda", keep_codes=False)
-    for rows in (int(a) for a in sys.argv[2:]):
-        arm = Candidate(library, weights, draw_inputs(rows, rows, "cuda", NULL_ROWS.get(rows, ())))
+    if latent:
+        weights = mla_weights(weights, 0)
+    for rows in (int(a) for a in sys.argv[2:] if a.isdigit()):
+        if latent:
+            inputs = draw_mla_inputs(ragged(rows, 1, 700), rows, "cuda")
+            poison(inputs)
+            arm: Candidate = CandidateMla(library, weights, inputs)
+        else:
+            arm = Candidate(library, weights, draw_inputs(rows, rows, "cuda", NULL_ROWS.get(rows, ())))
         arm.fill_front(torch.randn(arm.logits.shape, device="cuda"), torch.randn(arm.z.shape, device="cuda").bfloat16())
         arm.run()
         torch.cuda.synchronize()

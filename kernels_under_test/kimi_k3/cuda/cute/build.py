@@ -3,7 +3,7 @@
     CUTE_DSL_ARCH=sm_90a python -m kernels_under_test.kimi_k3.cuda.cute.build OUT [rows ...] [kernels ...] [--chosen] [--mutants]
 
 OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin. With --chosen only the variants in use are
-built; --mutants adds those with a planted fault.
+built; --mutants adds those that no layer uses: planted faults, and the merge of eight ranks' parts.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def compile_variant(kernel: str, rows: int, index: int | str, out: Path) -> dict
         return make_fake_tensor(getattr(cutlass, dtype), sizes, tuple(strides), assumed_align=align)
 
     table = mla_tactics.tactics if kernel in mla_tactics.KERNELS else tactics
-    tactic = table(kernel, rows)[index] if isinstance(index, int) else MUTANTS[index][2]
+    tactic = table(kernel, rows)[index] if isinstance(index, int) else special(kernel)[index][2]
     symbol = name(kernel, rows, index)
     # The DSL cuts the names of its dumps short: two variants built at once would read each other's from one folder.
     dump = out / "dump" / symbol
@@ -185,6 +185,11 @@ def _job(job: tuple[str, int, int | str, str]) -> dict[str, Any]:
         return {"symbol": name(kernel, rows, index), "error": f"{type(error).__name__}: {str(error)[:2000]}"}
 
 
+def special(kernel: str) -> dict[str, tuple[str, int, dict[str, Any]]]:
+    """Variants of a kernel's kind of layer that no layer uses."""
+    return mla_tactics.SPECIAL if kernel in mla_tactics.KERNELS else MUTANTS
+
+
 def variants(kernel: str, rows: int, chosen_only: bool) -> Iterable[int]:
     """Numbers of the variants to build."""
     if kernel in mla_tactics.KERNELS:
@@ -213,7 +218,8 @@ def build(
         for index in variants(kernel, m, chosen_only)
     ]
     if mutants:
-        jobs += [(kernel, m, fault, str(out)) for fault, (kernel, m, _) in MUTANTS.items()]
+        for table in (MUTANTS, mla_tactics.SPECIAL):
+            jobs += [(kernel, m, fault, str(out)) for fault, (kernel, m, _) in table.items()]
     workers = int(os.environ.get("BUILD_WORKERS", "2"))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         facts = list(pool.map(_job, jobs, chunksize=4))

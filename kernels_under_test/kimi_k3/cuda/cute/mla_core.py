@@ -36,6 +36,8 @@ Q_PITCH = 2 * CACHED + 16
 """Bytes of a query row in shared memory: eight rows then lie in eight different groups of banks, for the matrix loads."""
 P_PITCH = 2 * BLOCK + 16
 """Bytes of a row of probabilities, likewise."""
+FAULTS = ("", "tail", "last_token")
+"""What a mutant leaves out: the zeros behind a row's end, or a row's last token."""
 FACTOR = SCALE * 1.4426950408889634
 
 
@@ -43,7 +45,12 @@ class MlaCore:
     """``grid`` CTAs share all blocks of all rows; parts go to part[row + CTA], their log2 sums to lse[row + CTA]. ``s`` half blocks
     lie in shared memory: 4 or 5."""
 
-    def __init__(self, m: int, *, s: int = 5, grid: int = 132, pdl: bool = True) -> None:
+    def __init__(
+        self, m: int, *, s: int = 5, grid: int = 132, pdl: bool = True, fault: str = ""
+    ) -> None:  # fmt: skip
+        if fault not in FAULTS:
+            raise ValueError(f"expected a fault out of {FAULTS}, found {fault!r}")
+        self.fault = fault
         if s not in (4, 5):
             raise ValueError(f"expected 4 or 5 half blocks in the ring, found {s}")
         self.m, self.s, self.grid, self.pdl = m, s, grid, pdl
@@ -58,8 +65,8 @@ class MlaCore:
             swizzle=xcuda.TensorMapSwizzle.s128b,
         )  # fmt: skip
         self.kernel(dc, query, table, lens, part, lse).launch(
-            grid=(self.grid, 1, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
-        )
+            grid=(self.grid, 1, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1,
+        )  # fmt: skip
 
     @cute.kernel
     def kernel(  # noqa: C901 (one kernel is one function)
@@ -145,7 +152,7 @@ class MlaCore:
                 ptx.wait(fb + 8 * sa, pha)
                 ptx.wait(fb + 8 * sb, phb)
                 base_a, base_b = rb + sa * STAGE, rb + sb * STAGE
-                if limit < BLOCK:
+                if (limit < BLOCK) & (self.fault != "tail"):
                     if tid // 8 >= limit:
                         for b in cutlass.range_constexpr(KV_RANK // 64):
                             ptx.zero_shared16(base_a + tid * 16, b * BOX)
@@ -163,7 +170,8 @@ class MlaCore:
                         c[2 * i + 1] = ptx.mma(tuple(q[z + 4 + e] for e in range(4)), (k[2], k[3]), c[2 * i + 1])
                 v = [(c[0][e] + c[1][e]) + (c[2][e] + c[3][e]) for e in range(4)]
                 none = Float32(float("-inf"))
-                v = [v[e] if warp * 8 + 2 * t + e % 2 < limit else none for e in range(4)]
+                short = 1 if self.fault == "last_token" else 0
+                v = [v[e] if warp * 8 + 2 * t + e % 2 < limit - short else none for e in range(4)]
                 for i in cutlass.range_constexpr(2):
                     best = cutlass.max(v[2 * i], v[2 * i + 1])
                     best = cutlass.max(best, cute.arch.shuffle_sync_bfly(best, 1))

@@ -22,10 +22,12 @@ THREADS = KV_RANK // 4
 
 class Merge:
     """latent[head, row] = bf16 sum of the row's parts by their logarithms; zero for a row without tokens. One CTA a row and head;
-    ``grid`` is the attention core's."""
+    ``grid`` is the attention core's. The fault "early" of a mutant: it does not wait for the core."""
 
-    def __init__(self, m: int, *, grid: int = 132, pdl: bool = True) -> None:
-        self.m, self.grid, self.pdl = m, grid, pdl
+    def __init__(self, m: int, *, grid: int = 132, pdl: bool = True, fault: str = "") -> None:
+        if fault not in ("", "early"):
+            raise ValueError(f"expected no fault or early, found {fault!r}")
+        self.m, self.grid, self.pdl, self.fault = m, grid, pdl, fault
 
     @cute.jit
     def __call__(
@@ -47,7 +49,8 @@ class Merge:
         plan.fill(lens, counts, starts, tid, M)
         total = starts[M]
         n, at = plan.span(row, starts, total, plan.active(total, self.grid))
-        ptx.begin(self.pdl)
+        if cutlass.const_expr(self.fault != "early"):
+            ptx.begin(self.pdl)
         whole, _ = plan.shares(lse, head, n, at, share, self.grid, tid)
         cute.arch.sync_threads()
         acc = [Float32(0.0) for _ in range(4)]

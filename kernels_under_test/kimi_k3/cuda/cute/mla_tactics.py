@@ -73,7 +73,17 @@ def tactics(kernel: str, rows: int) -> list[Tactic]:
     return found
 
 
-CHOSEN: dict[int, dict[str, int]] = {}
+SPECIAL: dict[str, tuple[str, int, Tactic]] = {
+    "tail": ("mla_core", 8, {"fault": "tail"}),
+    "last_token": ("mla_core", 8, {"fault": "last_token"}),
+    "early": ("mla_merge", 8, {"fault": "early"}),
+    "ranks": ("mla_value", 2, {"ranks": 8, "rank": 2}),
+}
+"""Variants (kernel, rows, arguments) that no layer uses: planted faults, for the checks to catch on a device, and the merge of eight
+ranks' parts under decode context parallelism."""
+
+
+CHOSEN: dict[int, dict[str, int]] = {2: {"mla_in_proj": 2, "mla_query": 1}}
 """Where it is not the first: the variant that was faster for the whole layer on an H200."""
 
 

@@ -24,7 +24,7 @@ from kernels_under_test.kimi_k3.cuda.stock import mla
 from kernels_under_test.kimi_k3.cuda.stock.layer import PRODUCTS, Stock, Tile
 
 LOG2E = 1.4426950408889634
-SPLITS = 256
+SPLITS = 264
 """Most parts that a row's attention is cut into."""
 
 MLA_PRODUCTS = {
@@ -71,7 +71,7 @@ class StockMla(Stock):
         """Parts of each row, and room for them.
 
         Raises:
-            ValueError: outside 1 to 256.
+            ValueError: outside 1 to 264.
         """
         if not 1 <= splits <= SPLITS:
             raise ValueError(f"expected 1 to {SPLITS} parts, found {splits}")
@@ -113,7 +113,7 @@ class StockMla(Stock):
     def merge(self) -> None:
         """The splits of each row and head."""
         wide = 1 << max(0, (self.splits - 1).bit_length())
-        columns = 512 if wide <= 16 else 128 if wide <= 64 else 32
+        columns = 512 if wide <= 16 else 128 if wide <= 64 else 32 if wide <= 256 else 16
         mla.merge[(self.m, HEADS, KV_RANK // columns)](
             self.parts, self.logs, self.merged, self.splits, H=HEADS, KV=KV_RANK, W=wide, B=columns, num_warps=4
         )

@@ -46,3 +46,13 @@ def test_the_ring_of_the_core_fits_beside_the_query() -> None:
 def test_unknown_kernels_are_refused() -> None:
     with pytest.raises(KeyError):
         mla_tactics.tactics("no_such_kernel", 8)
+
+
+def test_special_variants_are_none_that_a_layer_could_choose() -> None:
+    for special, (kernel, rows, tactic) in mla_tactics.SPECIAL.items():
+        assert kernel in mla_candidate(rows) and tactic not in mla_tactics.tactics(kernel, rows)
+        assert tactic.get("fault", special) == special
+    for rows in ROWS:
+        for kernel in mla_tactics.KERNELS:
+            if kernel in mla_candidate(rows):
+                assert all("fault" not in t and "ranks" not in t for t in mla_tactics.tactics(kernel, rows))
