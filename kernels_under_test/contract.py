@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -187,6 +187,52 @@ class Oracle(Protocol):
         Raises:
             ValueError: if an id is out of range or repeated within a row.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Rows of a state or output before which a step rounds next to nothing: they are held against a floor of their own.
+
+    ``where`` is a bool mask over the tensor's shape without its last axis; ``floor`` is the least limit of their rms relative
+    error, from what honest implementations show.
+    """
+
+    name: str
+    tensor: str
+    where: Tensor
+    floor: float
+
+
+@runtime_checkable
+class StepOracle(Protocol):
+    """What an oracle may offer besides :class:`Oracle`: single steps over data that make small faults of constants large."""
+
+    def stress(self, problem: Problem, shape: Shape, tensors: Mapping[str, Tensor], only: Collection[Role]) -> None:
+        """Change freshly filled tensors of the roles in ``only``, in place, so that every constant of the model counts.
+
+        Weights were filled in the regime :attr:`stress_regime`, all else as unit normal. ``x`` [rows, hidden], a run's first input,
+        is among ``tensors`` where a run's data is drawn.
+        """
+        ...
+
+    stress_regime: str
+    left_out: Sequence[str]
+    """Endings of the names of constants that no error can be projected on: without effect where ids are pinned, or the same as
+    another's."""
+
+    def exact(self, problem: Problem, shape: Shape, initial: Mapping[str, Tensor]) -> Sequence[Exact]:
+        """Return the rows that can be compared nearly exactly after one step over stressed data."""
+        ...
+
+    def owners(self, problem: Problem, shape: Shape, initial: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return for each STATE tensor which request a single step writes its rows for: int64, the tensor's shape without its
+        last axis; 0 where it writes none."""
+        ...
+
+    def misordered(self, problem: Problem, initial: Mapping[str, Tensor], expert_ids: Tensor) -> int:
+        """Return how many of the choices [steps, layers, rows, k] took an expert before its twin, which comes first beyond any
+        rounding: same router weights, larger bias, or the lower id where the bias is the same too."""
         ...
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gatekeeper.domain.configuration import Configuration
-from gatekeeper.domain.race import RaceRequest
+from gatekeeper.domain.race import RaceRules
 from gatekeeper.domain.samples import Arm, ArmRecord, Block, ConfigurationRecord, FaultEffect, RaceFault
 from workers.judge import Judge
 from workers.loop.blocks import Pair
+from workers.loop.untimed import CHAIN, CONSTANT_SEQUENCES, ONE_STEP, REPEATS, Made, Unsteady, offered
 from workers.models import Model, shape_of
 
 FAULTS_KEPT = 20
@@ -16,12 +19,12 @@ FAULTS_KEPT = 20
 class Records:
     """Gathers blocks, faults and errors of one configuration."""
 
-    def __init__(self, configuration: Configuration, model: Model, request: RaceRequest) -> None:
+    def __init__(self, configuration: Configuration, model: Model, rules: RaceRules, communication: str) -> None:
         self.configuration = configuration
         self._shape = shape_of(configuration)
         self._model = model
-        self._judge = Judge(model, self._shape, request.rules)
-        self._communication = request.target.communication
+        self._judge = Judge(model, self._shape, rules)
+        self._communication = communication
         self.stages: dict[Arm, tuple[str, ...]] = {}
         self.blocks: list[Block] = []
         self.control: list[Block] = []
@@ -38,6 +41,26 @@ class Records:
             found = [fault.model_copy(update={"effect": FaultEffect.VOID}) for fault in found]
         self.faults = [*self.faults, *found][:FAULTS_KEPT]
         return not found
+
+    def untimed(self, made: Made) -> None:
+        """Take in a pair of runs of the correctness pass. The first chain is where the oracle proves itself."""
+        task = made.task
+        if task.check != ONE_STEP:
+            self.check(made.pair, task.check, task.regime, prove=task.check == CHAIN and made.index == 0)
+        elif self.inspect(made.pair) and not self.faults:
+            constants = made.index * self.configuration.requests < CONSTANT_SEQUENCES
+            found = self._judge.one_step(made.pair.baseline, made.pair.candidate, ONE_STEP, constants=constants)
+            self.faults = [*self.faults, *found][:FAULTS_KEPT]
+
+    def steady(self, unsteady: Sequence[Unsteady]) -> None:
+        """Take in which arms gave other bits when a run was run again. Nothing is asked where the baseline did so too."""
+        if not any(one.arm is Arm.BASELINE for one in unsteady):
+            for one in unsteady:
+                fault = RaceFault(
+                    code="COR_NOT_DETERMINISTIC", effect=FaultEffect.WRONG, arm=one.arm, where=one.tensor,
+                    expected=f"the same bits in {REPEATS} repeats of a run, as the baseline gives", found=one.found,
+                )  # fmt: skip
+                self.faults = [*self.faults, fault][:FAULTS_KEPT]
 
     def check(self, pair: Pair, check: str, regime: str = "normal", *, prove: bool = False) -> None:
         """Look at both shots and let the oracle follow them."""
@@ -67,6 +90,8 @@ class Records:
             candidate=arms["candidate"],
             errors=self._judge.errors(),
             routing=self._judge.routing(),
+            constants=self._judge.constants(ONE_STEP),
+            offered=offered(self._model),
             faults=tuple(self.faults),
             self_proofs=tuple(self._judge.proofs),
             blocks=_whole(self.blocks) if timed else (),

@@ -16,6 +16,7 @@ from gatekeeper.domain.samples import Arm, FaultEffect, RaceFault, SupportAnswer
 from gatekeeper.domain.sequential import next_look
 from workers.environment import environment
 from workers.judge import blame
+from workers.loop import untimed
 from workers.loop.blocks import ArmFault, BlockRun, Course, Pair, Plan
 from workers.loop.draw import Draw
 from workers.loop.runs import Interference
@@ -24,21 +25,11 @@ from workers.protocol import ArmFailed
 from workers.records import Records
 from workers.side import Side
 
-CHAIN_STEPS = 32
-"""Steps of an untimed correctness chain; fewer where the context is shorter."""
-CHAIN_SEQUENCES = 16
-"""Requests that the chains of a configuration bring together, at least, each over a run of its own: what an error figure varies
-with. Rows of one request (several query tokens) count as one. At least two chains."""
 SLOW_FACTOR = 2.0
 """A candidate that was waited for this much longer than the baseline, and for half of the race's time, has used it up itself."""
 CHAIN_PLAN = Plan(0, False, Arm.BASELINE)
 Progress = Callable[[dict[str, Any]], None]
 _random = random.SystemRandom()
-
-
-def chains_of(configuration: Configuration) -> int:
-    """Return how many chains a configuration needs."""
-    return max(2, -(-CHAIN_SEQUENCES // configuration.requests))
 
 
 class Stop(Exception):
@@ -54,14 +45,15 @@ class Session:
 
     def __init__(self, order: RaceOrder, course: Course, progress: Progress, *, deadline: float) -> None:
         self._request, self._alpha, self._course = order.request, order.alpha, course
-        self._progress, self._deadline = progress, deadline
+        self._progress, self._deadline, self._until = progress, deadline, order.until
         self._rules = order.request.rules
         self._started = datetime.now(UTC)
         self._guards = self._draw_guards()
         self._all = (*order.request.configurations, *self._guards)
-        self._steps = [min(2 * self._rules.steps, c.context) for c in self._all]
+        self._steps = [min(2 * self._rules.steps, c.context // c.query_tokens) for c in self._all]
         """Most steps of a timed run at each configuration. A short context shortens its own runs and no other's."""
-        self._records = [Records(c, course.model, order.request) for c in self._all]
+        communication = order.request.target.communication
+        self._records = [Records(c, course.model, self._rules, communication) for c in self._all]
         self._supports: list[SupportAnswer] = []
         self._faults: list[RaceFault] = []
         self._blocks_done = 0
@@ -86,6 +78,8 @@ class Session:
                     side.close()
                 raise
             self._correctness(sides)
+            if self._until == "correctness":
+                raise Stop(RaceStatus.ABANDONED, RaceOutcome.VOID)
             self._race()
         except Stop as stop:
             if stop.fault is not None:
@@ -128,25 +122,27 @@ class Session:
             raise Stop(RaceStatus.STOPPED, RaceOutcome.WRONG)
 
     def _correctness(self, sides: dict[Arm, Side]) -> None:
-        """Run the untimed chain: one pair of processes, every configuration, one seed for each regime, all of it followed."""
-        pairs: list[tuple[int, Pair]] = []
-        steps = [min(CHAIN_STEPS, c.context) for c in self._all]
+        """Make the untimed runs: one pair of processes, every configuration; then let the oracle follow all of them."""
+        plan = untimed.Plan(self._course.model, self._all)
+        made: list[untimed.Made] = []
+        unsteady: list[untimed.Unsteady] = []
 
-        def chains(block: BlockRun) -> None:
-            block.load([shape_of(c) for c in self._all], steps)
+        def work(block: BlockRun) -> None:
+            for found in untimed.run_all(plan, block, self._all):
+                (made if isinstance(found, untimed.Made) else unsteady).append(found)  # type: ignore[arg-type]
             for number, record in enumerate(self._records):
                 record.stages = {arm: sides[arm].stages[number] for arm in Arm}
-                for _ in range(chains_of(self._all[number])):
-                    data = block.draw(number, steps[number])
-                    base, cand = (block.shot(arm, number, data) for arm in Arm)
-                    pairs.append((number, Pair(base, cand)))
 
-        self._in_block(CHAIN_PLAN, sides, chains)
-        proved: set[int] = set()
-        for number, pair in pairs:
-            self._records[number].check(pair, "chain", prove=number not in proved)
-            proved.add(number)
-        self._progress({"event": "correctness", "chains": len(pairs), "steps": max(steps)})
+        self._in_block(CHAIN_PLAN, sides, work)
+        for check in (untimed.CHAIN, untimed.REGIME, untimed.ONE_STEP):
+            for one in made:
+                if one.task.check == check:
+                    self._records[one.task.number].untimed(one)
+            self._stop_if_wrong()
+        for number, record in enumerate(self._records):
+            record.steady([one for one in unsteady if one.number == number])
+        steps = max(one.task.steps for one in made)
+        self._progress({"event": "correctness", "chains": len(made), "steps": steps})
         self._stop_if_wrong()
 
     def _race(self) -> None:

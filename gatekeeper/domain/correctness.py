@@ -14,6 +14,7 @@ from gatekeeper.domain.decision import Reason
 from gatekeeper.domain.race import RaceOutcome, RaceResult, RaceRules, RaceStatus
 from gatekeeper.domain.samples import (
     ConfigurationRecord,
+    ConstantRecord,
     ErrorLimits,
     ErrorRecord,
     FaultEffect,
@@ -45,6 +46,11 @@ GAIN_OF_ONE_SEQUENCE = 1e-3
 """What an honest absolute gain may show above its limit by chance in one sequence: the largest of 5,000 such resamples was
 1.0e-3 over one sequence and 3.0e-4 over sixteen."""
 
+ELEMENT_FACTOR = 4.0
+"""How much larger a candidate's largest error of one element may be than the baseline's: both are the largest of many draws."""
+CONSTANT_ERRORS = 5.0
+"""Standard errors that a constant may seem off by chance; dozens of constants are looked at in each race."""
+
 
 def error_limits(record: ErrorRecord, rules: RaceRules) -> ErrorLimits:
     """Return the limits that the rules set for this record: the baseline's figure times a factor, never below the floors.
@@ -57,11 +63,24 @@ def error_limits(record: ErrorRecord, rules: RaceRules) -> ErrorLimits:
     root = math.sqrt(record.sequences)
     chance = math.exp(CHANCE / root)
     median_factor = rules.median_factor if record.kind == "output" else rules.rms_factor
+    element = None
+    if floors.element is not None and base.element is not None:
+        element = max(floors.element, ELEMENT_FACTOR * base.element)
     return ErrorLimits(
         rms=chance * max(floors.rms, rules.rms_factor * base.rms),
         median_row=chance * max(floors.median_row, median_factor * base.median_row),
         gain=max(floors.gain, rules.gain_factor * abs(base.gain)) + GAIN_OF_ONE_SEQUENCE / root,
+        element=element,
     )
+
+
+def constant_limit(record: ConstantRecord, rules: RaceRules) -> float:
+    """Return how far off, as a natural logarithm, a constant may seem to be in the candidate.
+
+    The floor, or the stock path's own figure times the rules' factor for a signed gain, and what rounding does by chance.
+    """
+    systematic = max(record.floor, rules.gain_factor * abs(record.baseline))
+    return systematic + CONSTANT_ERRORS * record.resolution
 
 
 def routing_limits(record: RoutingRecord, rules: RaceRules) -> Shortfall:
@@ -79,14 +98,19 @@ def judge_correctness(rules: RaceRules, result: RaceResult) -> list[Reason]:
     records = result.configurations + result.guards
     reasons = [_of_fault(fault, "race") for fault in result.faults]
     for record in records:
-        label = record.configuration.label
-        reasons.extend(_of_fault(fault, label) for fault in record.faults)
-        reasons.extend(_of_errors(record, rules))
-        reasons.extend(_of_proofs(record))
+        reasons.extend(judge_record(record, rules))
     reasons.extend(_of_supports(result))
     if result.status is RaceStatus.FINISHED:
         reasons.extend(_gaps(records))
     return reasons
+
+
+def judge_record(record: ConfigurationRecord, rules: RaceRules) -> list[Reason]:
+    """Return every reason that one configuration's record gives: faults, errors above their limits, proofs that failed."""
+    label = record.configuration.label
+    reasons = [_of_fault(fault, label) for fault in record.faults]
+    found = (_of_errors(record, rules), _of_constants(record, rules), _of_routing(record, rules), _of_proofs(record))
+    return [*reasons, *(reason for part in found for reason in part)]
 
 
 def _of_fault(fault: RaceFault, label: str) -> Reason:
@@ -105,7 +129,8 @@ def _of_errors(record: ConfigurationRecord, rules: RaceRules) -> Iterator[Reason
     label = record.configuration.label
     for error in record.errors:
         limits = error_limits(error, rules)
-        where = f"{error.kind} {error.tensor}, check {error.check}, regime {error.regime}"
+        part = f" ({error.part})" if error.part else ""
+        where = f"{error.kind} {error.tensor}{part}, check {error.check}, regime {error.regime}"
         for code, name, found, limit in (
             ("COR_MISMATCH", "rms relative error", error.candidate.rms, limits.rms),
             ("COR_MISMATCH", "median row's relative error", error.candidate.median_row, limits.median_row),
@@ -113,6 +138,25 @@ def _of_errors(record: ConfigurationRecord, rules: RaceRules) -> Iterator[Reason
         ):
             if found > limit:
                 yield _too_large(code, label, f"{where}: {name} is too large", limit, found)
+        element = math.inf if error.candidate.element is None else error.candidate.element
+        if limits.element is not None and element > limits.element:
+            text = f"{where}: the error of one element, over its row's root mean square, is too large"
+            yield _too_large("COR_ELEMENT", label, text, limits.element, element)
+
+
+def _of_constants(record: ConfigurationRecord, rules: RaceRules) -> Iterator[Reason]:
+    """The constants that seem off, the one furthest beyond its limit first: one fault may look like several."""
+    found = [(abs(constant.candidate) / constant_limit(constant, rules), constant) for constant in record.constants]
+    for share, constant in sorted(found, key=lambda pair: -pair[0]):
+        if share > 1:
+            off = math.expm1(max(min(constant.candidate, 20.0), -20.0))
+            text = f"check {constant.check}: {constant.name} acts as if it were {off:+.3g} times itself off"
+            most = constant_limit(constant, rules)
+            yield _too_large("COR_CONSTANT", record.configuration.label, text, most, abs(constant.candidate))
+
+
+def _of_routing(record: ConfigurationRecord, rules: RaceRules) -> Iterator[Reason]:
+    label = record.configuration.label
     for routing in record.routing:
         allowed = routing_limits(routing, rules)
         where = f"choice of experts, check {routing.check}, regime {routing.regime}"
@@ -122,6 +166,10 @@ def _of_errors(record: ConfigurationRecord, rules: RaceRules) -> Iterator[Reason
         ):
             if found > limit:
                 yield _too_large("COR_ROUTING", label, f"{where}: {name} is too large", limit, found)
+        few, many = routing.baseline.misordered, routing.candidate.misordered
+        if many > few:
+            text = f"{where}: an expert was chosen before a twin that comes first beyond any rounding"
+            yield _too_large("COR_ROUTING", label, text, few, many)
 
 
 def _too_large(code: str, label: str, message: str, limit: float, found: float) -> Reason:
@@ -173,10 +221,11 @@ _SERVED = {"advertised": "advertises", "guard": "says it serves"}
 def _gaps(records: tuple[ConfigurationRecord, ...]) -> Iterator[Reason]:
     for record in records:
         checks = {error.check for error in record.errors}
-        absent = [check for check in REQUIRED_CHECKS if check not in checks]
+        wanted = (*REQUIRED_CHECKS, *record.offered)
+        absent = [check for check in wanted if check not in checks]
         if absent:
             found = f"none of check {' and '.join(absent)}"
-            yield _gap("COR_NOT_CHECKED", record.configuration.label, found, f"errors of {', '.join(REQUIRED_CHECKS)}")
+            yield _gap("COR_NOT_CHECKED", record.configuration.label, found, f"errors of {', '.join(wanted)}")
     shown = {proof.name for record in records for proof in record.self_proofs}
     missing = [name for name in REQUIRED_PROOFS if name not in shown]
     if missing:

@@ -128,6 +128,10 @@ class RaceOrder(Value):
 
     request: RaceRequest
     alpha: float = Field(gt=0, le=0.05)
+    until: Literal["end", "correctness"] = Field(
+        default="end",
+        description="correctness: nothing is timed, and a candidate that is right ends in an abandoned race",
+    )
 
 
 class RaceOutcome(StrEnum):

@@ -182,6 +182,8 @@ def _joined(races: Sequence[Sequence[ConfigurationRecord]]) -> tuple[Configurati
             update={
                 "errors": tuple(error for record in records for error in record.errors),
                 "routing": tuple(routing for record in records for routing in record.routing),
+                "constants": tuple(constant for record in records for constant in record.constants),
+                "offered": tuple(sorted({check for record in records for check in record.offered})),
                 "faults": tuple(fault for record in records for fault in record.faults),
                 "self_proofs": tuple(proof for record in records for proof in record.self_proofs),
                 "blocks": _renumbered([record.blocks for record in records]),

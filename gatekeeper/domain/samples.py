@@ -86,14 +86,18 @@ class ErrorFigures(Value):
     median_row: float = Field(ge=0)
     largest: float = Field(ge=0)
     gain: float
+    element: float | None = Field(
+        default=None, ge=0, description="largest error of one element, over its row's root mean square; None: not taken"
+    )
 
 
 class ErrorLimits(Value):
-    """Largest figures allowed to the candidate: rms and median row as they are, gain in absolute value."""
+    """Largest figures allowed to the candidate: rms, median row and element as they are, gain in absolute value."""
 
     rms: float = Field(ge=0)
     median_row: float = Field(ge=0)
     gain: float = Field(ge=0)
+    element: float | None = Field(default=None, ge=0, description="None: elements are not held against a limit")
 
 
 class ErrorRecord(Value):
@@ -105,7 +109,8 @@ class ErrorRecord(Value):
 
     tensor: str = Field(min_length=1)
     kind: Literal["output", "state"]
-    check: str = Field(min_length=1, description="chain, long_chain, one_step, timed, ...")
+    check: str = Field(min_length=1, description="chain, regime, one_step, timed, ...")
+    part: str = Field(default="", description="name of the rows compared for themselves; empty: all that a run touches")
     regime: str = "normal"
     steps: Whole
     rows: Whole
@@ -116,11 +121,35 @@ class ErrorRecord(Value):
     limits: ErrorLimits
 
 
+class ConstantRecord(Value):
+    """How far off one constant of the model seems to be in each arm: natural logarithm of what it looks like over what it is.
+
+    The error of an arm's single steps is projected on what the oracle's answer would change by if the constant were larger
+    (least squares, rows weighted by the stock path's own errors). Rounding has no such direction; a norm weight that is 1 %
+    too large shows as 0.01.
+    """
+
+    name: str = Field(min_length=1, description="a weight tensor, all of it scaled, or a fact of the problem")
+    check: str = Field(min_length=1)
+    candidate: float
+    baseline: float
+    resolution: float = Field(
+        ge=0, description="standard error that the stock path's errors would give, were they random"
+    )
+    floor: float = Field(ge=0)
+    limit: float = Field(ge=0)
+
+
 class Shortfall(Value):
     """How far chosen experts lay below the oracle's last chosen score, in units of the score; 0 where the sets agree."""
 
     mean: float = Field(ge=0)
     largest: float = Field(ge=0)
+    misordered: int = Field(
+        default=0,
+        ge=0,
+        description="choices of an expert before its twin, although the twin comes first beyond any rounding",
+    )
 
 
 class RoutingRecord(Value):
@@ -194,6 +223,10 @@ class ConfigurationRecord(Value):
     candidate: ArmRecord
     errors: tuple[ErrorRecord, ...] = ()
     routing: tuple[RoutingRecord, ...] = ()
+    constants: tuple[ConstantRecord, ...] = ()
+    offered: tuple[str, ...] = Field(
+        default=(), description="checks that the model offers beside those of every race; each must have been made"
+    )
     faults: tuple[RaceFault, ...] = ()
     self_proofs: tuple[SelfProof, ...] = ()
     blocks: tuple[Block, ...] = ()

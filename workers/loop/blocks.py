@@ -105,13 +105,19 @@ class BlockRun:
     """One block in progress. Use as a context: both processes are killed at its end whatever happens."""
 
     def __init__(
-        self, course: Course, plan: Plan, sides: dict[Arm, Side], *, tick: Callable[[], None] = lambda: None
+        self,
+        course: Course,
+        plan: Plan,
+        sides: dict[Arm, Side],
+        *,
+        tick: Callable[[], None] = lambda: None,
+        data_seed: int | None = None,
     ) -> None:
         self.course, self.plan, self.sides = course, plan, sides
         self._tick = tick
         """Called before an arm gets time; it raises when there is none left."""
         self.leftovers: dict[Arm, int] = {}
-        self.data_seed = new_seed()
+        self.data_seed = new_seed() if data_seed is None else data_seed
         self._weights: list[Weights] = []
         self._steps: list[int] = []
 
@@ -122,8 +128,10 @@ class BlockRun:
         for side in self.sides.values():
             self.leftovers[side.arm] = side.close().leftovers
 
-    def load(self, shapes: Sequence[Shape], steps: Sequence[int]) -> None:
+    def load(self, shapes: Sequence[Shape], steps: Sequence[int], regimes: Sequence[str] | None = None) -> None:
         """Let both arms build every shape for runs of up to its number of steps, in slot order, and freeze them.
+
+        ``regimes`` are those of each shape's weights, unit normal if left out.
 
         Raises:
             ArmFault: if an arm fails.
@@ -138,8 +146,8 @@ class BlockRun:
         for side in self.sides.values():
             side.seconds = 0.0  # starting up is the machine's time, before any code of the implementation
         self._steps = list(steps)
-        for shape, most in zip(shapes, steps, strict=True):
-            weights = Weights(self.course.model, shape, self.data_seed, most)
+        for shape, most, regime in zip(shapes, steps, regimes or ["normal"] * len(shapes), strict=True):
+            weights = Weights(self.course.model, shape, self.data_seed, most, regime)
             self._weights.append(weights)
             for arm in order:
                 self._tick()
@@ -151,9 +159,10 @@ class BlockRun:
                     self.sides[arm].build(self.course.model, shape, arena)
                     stand_still(self.sides[arm])
 
-    def draw(self, number: int, steps: int) -> Data:
-        """Return the data of one new seed at a configuration, for both arms."""
-        return self._weights[number].draw(new_seed(), steps)
+    def draw(self, number: int, steps: int, regime: str | None = None, *, seed: int | None = None) -> Data:
+        """Return the data of one seed, a new one if left out, at a configuration, for both arms; the regime is that of its weights
+        if left out."""
+        return self._weights[number].draw(new_seed() if seed is None else seed, steps, regime)
 
     def shot(self, arm: Arm, number: int, data: Data) -> Snapshot:
         """Time one run. Raises ArmFault or Interference."""

@@ -6,13 +6,14 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from gatekeeper.domain.samples import Arm
 from kernels_under_test import hashrng
-from kernels_under_test.contract import OUT, TABLE_ROWS, Role, Shape, X, feedback
+from kernels_under_test.contract import OUT, TABLE_ROWS, Role, Shape, StepOracle, X, feedback
 from workers.arena import Arena, Stray
 from workers.models import Model
 from workers.protocol import ArmFailed
@@ -24,6 +25,10 @@ IDLE_SECONDS = 0.0005
 COUNTER_SECONDS, COUNTER_SHARE = 0.0001, 0.001
 """How far an arm's CPU time may seem to exceed the wall time of a run on one core: resolution, and clocks that are slewed apart."""
 PER_RUN = (Role.STATE, Role.METADATA, Role.SCHEDULE)
+STRESS = "stress"
+"""Beside the regimes of a problem: weights and data over which every constant counts, where the oracle offers them."""
+NOISE_SCALE = {"x8": 8.0, "x64": 64.0, "zeros": 0.0}
+"""The inputs follow the regime as states and streams do. With ``zeros`` the first input is zero and later ones feedback alone."""
 
 
 class Interference(Exception):
@@ -71,11 +76,23 @@ class Snapshot:
         return x
 
 
-class Weights:
-    """The weights and the feedback table of one block at one shape, drawn once and copied into both arms."""
+@lru_cache(maxsize=1)
+def _table(seed: int, hidden: int) -> Tensor:
+    """Return the feedback table of a block, which all its configurations share."""
+    return hashrng.normal(seed, "table", (TABLE_ROWS, hidden)).to(torch.bfloat16)
 
-    def __init__(self, model: Model, shape: Shape, seed: int, steps: int) -> None:
-        self.model, self.shape, self.seed = model, shape, seed
+
+class Weights:
+    """The weights and the feedback table of one block at one shape, drawn once and copied into both arms.
+
+    ``regime`` is one of the problem's, or :data:`STRESS`.
+
+    Raises:
+        TypeError: if the stress regime is asked of an oracle that does not offer it.
+    """
+
+    def __init__(self, model: Model, shape: Shape, seed: int, steps: int, regime: str = "normal") -> None:
+        self.model, self.shape, self.seed, self.regime = model, shape, seed, regime
         self.specs = model.problem.tensors(shape)
         self.tensors = {
             spec.name: torch.empty(
@@ -84,8 +101,19 @@ class Weights:
             for spec in self.specs
             if spec.role not in (Role.INPUT, Role.OUTPUT)
         }
-        model.problem.fill(shape, self.tensors, steps=steps, seed=seed, only=(Role.WEIGHT,))
-        self.table = hashrng.normal(seed, "table", (TABLE_ROWS, self._spec(OUT)[-1])).to(torch.bfloat16)
+        stressed = self._stressed()
+        filled = stressed.stress_regime if stressed else regime
+        model.problem.fill(shape, self.tensors, steps=steps, seed=seed, regime=filled, only=(Role.WEIGHT,))
+        if stressed:
+            stressed.stress(model.problem, shape, self.tensors, (Role.WEIGHT,))
+        self.table = _table(seed, self._spec(OUT)[-1])
+
+    def _stressed(self) -> StepOracle | None:
+        if self.regime != STRESS:
+            return None
+        if not isinstance(self.model.oracle, StepOracle):
+            raise TypeError("expected an oracle with the methods of contract.StepOracle; found none of them")
+        return self.model.oracle
 
     def _spec(self, name: str) -> tuple[int, ...]:
         return next(spec.shape for spec in self.specs if spec.name == name)
@@ -96,20 +124,32 @@ class Weights:
             if spec.role is Role.WEIGHT:
                 arena.tensors[spec.name].copy_(self.tensors[spec.name])
 
-    def draw(self, seed: int, steps: int, regime: str = "normal") -> Data:
-        """Return a run's data under its seed."""
+    def draw(self, seed: int, steps: int, regime: str | None = None) -> Data:
+        """Return a run's data under its seed, in the regime of the weights or another."""
+        regime = regime or self.regime
         initial = dict(self.tensors)
         for spec in self.specs:
             if spec.role in PER_RUN:
                 initial[spec.name] = torch.empty(
                     (steps, *spec.shape) if spec.role is Role.SCHEDULE else spec.shape, dtype=getattr(torch, spec.dtype)
                 )
-        self.model.problem.fill(self.shape, initial, steps=steps, seed=seed, regime=regime, only=PER_RUN)
-        rows_hidden = self._spec(X)
-        noise = hashrng.normal(seed, "noise", (steps, *rows_hidden)).to(torch.bfloat16)
-        odd = hashrng.words(seed, "multipliers", rows_hidden[-1]) | 1
-        signs = (1 - 2 * (hashrng.words(seed, "signs", rows_hidden[-1]) & 1)).to(torch.bfloat16)
+        filled = "normal" if regime == STRESS else regime
+        self.model.problem.fill(self.shape, initial, steps=steps, seed=seed, regime=filled, only=PER_RUN)
+        noise = self._noise(seed, steps, regime).to(torch.bfloat16)
+        if stressed := self._stressed() if regime == STRESS else None:
+            stressed.stress(self.model.problem, self.shape, {**initial, X: noise[0]}, PER_RUN)
+        hidden = self._spec(X)[-1]
+        odd = hashrng.words(seed, "multipliers", hidden) | 1
+        signs = (1 - 2 * (hashrng.words(seed, "signs", hidden) & 1)).to(torch.bfloat16)
         return Data(seed, steps, initial, noise, self.table, signs, odd)
+
+    def _noise(self, seed: int, steps: int, regime: str) -> Tensor:
+        size = (steps, *self._spec(X))
+        noise = hashrng.normal(seed, "noise", size)
+        if regime == "heavy":
+            dice = hashrng.integers(seed, "noise.heavy", 0, 256, size)
+            return torch.where(dice == 0, 16 * noise, torch.where(dice <= 16, 4 * noise, noise))
+        return noise * NOISE_SCALE.get(regime, 1.0)
 
 
 def new_seed() -> int:

@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import torch
+
 from .stock import Arm, honest
 
 
@@ -280,6 +282,37 @@ class Speaks(Arm):
             honest(t)
 
         return step
+
+
+class Leftover(Arm):
+    """Adds the last bit of what the run before left in its scratch: right within rounding, and never the same twice."""
+
+    def make(self, t):
+        scratch = torch.zeros_like(t["out"], dtype=torch.float32)
+
+        def step():
+            honest(t)
+            t["out"].add_(1e-3 * scratch.roll(7, 1).to(torch.bfloat16))
+            scratch.copy_(t["out"])
+
+        return step
+
+
+class LastRow(Arm):
+    """The output of the last row is another one's, from three rows on."""
+
+    def build(self, facts, shape, t):
+        def step():
+            honest(t)
+            if shape.rows >= 3:
+                t["out"][-1] = t["out"][0]
+
+        return step
+
+
+class EndsAtFour(Arm):
+    def build(self, facts, shape, t):
+        return (lambda: os._exit(3)) if shape.rows >= 4 else (lambda: honest(t))
 
 
 class Looks(Arm):
