@@ -225,42 +225,37 @@ def _home(uid: int | None) -> Path:
 
 
 @cache
-def _candidates_tried() -> tuple[Jail | None, Jail]:
-    """Try every way from strongest to weakest once per process; return the best with namespaces and the best without."""
-    notes: list[str] = []
-    best: dict[JailLevel, Jail] = {}
+def _tried(level: JailLevel) -> tuple[Jail | None, tuple[str, ...]]:
+    """Try the ways of one level, ``jail`` or ``process``, from strongest to weakest, once in the life of this process.
+
+    Return the first that holds the canary, if any, and why those before it were not taken.
+    """
+    if level is JailLevel.JAIL and not BWRAP.exists():
+        return None, (f"{BWRAP} is not installed",)
     groups = control_groups_work()
-    if not groups:
-        notes.append("control groups may not be written: trees are held by signals, and shared memory has no bound")
-    users = (True, False) if os.getuid() == 0 else (False,)
-    for level in (JailLevel.JAIL, JailLevel.PROCESS):
-        for own_user in users:
-            if level is JailLevel.JAIL and not BWRAP.exists():
-                notes.append(f"{BWRAP} is not installed")
-                break
-            jail = Jail(level, own_user, groups)
-            wrong = complaint(jail)
-            if wrong is None:
-                best[level] = replace(jail, notes=tuple(notes))
-                break
-            notes.append(f"{level.value}{' with a user id of its own' if own_user else ''}: {wrong}")
-    if JailLevel.PROCESS not in best:
-        raise Retryable("no way to start a limited process works here: " + " | ".join(notes), code="JAIL_NONE")
-    strong = best.get(JailLevel.JAIL)
-    if strong is not None:
-        level, why = surroundings.around(surroundings.read_signs(), surroundings.claimed())
-        strong = replace(strong, level=level, notes=(*strong.notes, *([why] if why else [])))
-    return strong, best[JailLevel.PROCESS]
+    notes = [] if groups else ["control groups may not be written: signals hold trees, and shared memory has no bound"]
+    for own_user in (True, False) if os.getuid() == 0 else (False,):
+        jail = Jail(level, own_user, groups)
+        wrong = complaint(jail)
+        if wrong is None:
+            return jail, tuple(notes)
+        notes.append(f"{level.value}{' with a user id of its own' if own_user else ''}: {wrong}")
+    return None, tuple(notes)
 
 
 def find_jail(minimum: JailLevel = JailLevel.PROCESS) -> Jail:
     """Return the strongest jail that works on this machine, tried by a canary; the answer is kept for this process.
 
     Raises:
-        Retryable: ``JAIL_TOO_WEAK`` if none reaches ``minimum``; the message says what failed.
+        Retryable: ``JAIL_TOO_WEAK`` if none reaches ``minimum``; the message says what failed. ``JAIL_NONE`` if nothing works.
     """
-    strong, weak = _candidates_tried()
-    jail = strong or weak
+    strong, notes = _tried(JailLevel.JAIL)
+    if strong is None:
+        jail = process_jail()
+        jail = replace(jail, notes=tuple(dict.fromkeys((*notes, *jail.notes))))
+    else:
+        level, why = surroundings.around(surroundings.read_signs(), surroundings.claimed())
+        jail = replace(strong, level=level, notes=(*notes, *([why] if why else [])))
     if jail.level.rank < minimum.rank:
         reasons = " | ".join(jail.notes)
         raise Retryable(
@@ -273,8 +268,15 @@ def find_jail(minimum: JailLevel = JailLevel.PROCESS) -> Jail:
 
 
 def process_jail() -> Jail:
-    """Return the fallback of level ``process``, even where a stronger one works (for tests and comparisons)."""
-    return _candidates_tried()[1]
+    """Return the fallback of level ``process``, even where a stronger one works (for tests and comparisons).
+
+    Raises:
+        Retryable: ``JAIL_NONE`` if not even that works.
+    """
+    jail, notes = _tried(JailLevel.PROCESS)
+    if jail is None:
+        raise Retryable("no way to start a limited process works here: " + " | ".join(notes), code="JAIL_NONE")
+    return replace(jail, notes=notes)
 
 
 def control_groups_work() -> bool:

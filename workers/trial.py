@@ -93,7 +93,7 @@ def _planted(jail: Jail, token: str) -> Iterator[dict[str, Any]]:
             "secret": secret,
             "token": token,
             "hidden": [file.name, *(path for path in HIDDEN if not _leads_to_ours(path))],
-            "sealed": [*SEALED, sys.prefix, sys.base_prefix, *sys.path],
+            "sealed": [*SEALED, *_packages()],
             "harness": os.getpid(),
             "port": service.getsockname()[1],
             "abstract": abstract,
@@ -107,9 +107,15 @@ def _planted(jail: Jail, token: str) -> Iterator[dict[str, Any]]:
         }
 
 
+def _packages() -> list[str]:
+    """Return where this interpreter and its packages lie. What else is on the path of imports is not shown in the jail."""
+    packages = [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
+    return [sys.prefix, sys.base_prefix, *packages]
+
+
 def _leads_to_ours(path: str) -> bool:
     """Whether the interpreter lies below a directory, which the jail then has to show, though nothing else in it."""
-    return any(Path(place).is_relative_to(path) for place in (sys.prefix, sys.base_prefix, *sys.path) if place)
+    return any(Path(place).is_relative_to(path) for place in _packages())
 
 
 def _loose(jail: Jail, order: dict[str, Any]) -> Ended:

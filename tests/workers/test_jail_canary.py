@@ -141,6 +141,11 @@ def test_the_ways_that_work_here_hold_the_canary() -> None:
         assert trial.complaint(way) is None
 
 
+def test_a_harness_that_was_started_from_anywhere_is_no_reason_for_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend("/tmp")
+    assert trial.complaint(find_jail()) is None
+
+
 def test_shared_memory_is_bounded_where_control_groups_are() -> None:
     base = process_jail()
     if not base.control_groups or "memory" not in trial.bounds():
@@ -179,7 +184,7 @@ def test_where_the_canary_got_out_ranked_races_are_refused_and_the_reason_is_nam
     monkeypatch.setattr(
         jail, "bubblewrap", lambda *a, **k: [word for word in honest(*a, **k) if word != "--unshare-net"]
     )
-    jail._candidates_tried.cache_clear()
+    jail._tried.cache_clear()
     try:
         with pytest.raises(Retryable, match="JAIL_TOO_WEAK") as error:
             find_jail(JailLevel.JAIL)
@@ -189,7 +194,18 @@ def test_where_the_canary_got_out_ranked_races_are_refused_and_the_reason_is_nam
             "a service of this machine" in note for note in fallback.notes
         )
     finally:
-        jail._candidates_tried.cache_clear()
+        jail._tried.cache_clear()
+
+
+def test_a_machine_without_bubblewrap_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(jail, "BWRAP", tmp_path / "bwrap")
+    jail._tried.cache_clear()
+    try:
+        assert find_jail().level is JailLevel.PROCESS and f"{tmp_path / 'bwrap'} is not installed" in find_jail().notes
+        with pytest.raises(Retryable, match="is not installed"):
+            find_jail(JailLevel.JAIL)
+    finally:
+        jail._tried.cache_clear()
 
 
 def test_every_attempt_is_tried_somewhere_and_the_canary_needs_no_file_of_ours() -> None:
