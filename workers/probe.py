@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import json
 import os
 import select
@@ -29,6 +28,7 @@ from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.errors import GatekeeperError, Rejected, Retryable
 from gatekeeper.domain.race import ProbeFault, ProbeRequest, ProbeResult
 from workers import probe_wire as wire
+from workers import scratch as filled
 from workers.jail import Bind, Jail, find_jail
 from workers.jailed import Ended
 from workers.probe_imports import imported_by, packages
@@ -40,7 +40,10 @@ GPU_PACKAGES = ("cutlass", "cuda", "cupy", "triton", "flashinfer", "flydsl", "ai
 START_SECONDS = 60.0
 IMPORT_SECONDS = 120.0
 SUPPORTS_SECONDS = 5.0
-CHILD = ("probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_wire.py")
+LOOK_SECONDS = 0.25
+"""How often the scratch directory is looked at while an answer is waited for: it has no size of its own."""
+CHILD = ("probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_watch.py",
+         "probe_wire.py")  # fmt: skip
 HERE = Path(__file__).resolve().parent
 
 
@@ -100,7 +103,7 @@ def probe(request: ProbeRequest, tree: Path, *, minimum: JailLevel = JailLevel.P
                 _platform(request, platform, timeouts, found)
         for child in (supports, platform):
             _left(child.ended if child else None, found)
-        _files(code, scratch, found)
+        _files(scratch, found)
     served = len(request.advertised)
     complete = len(found.answers) == served + len(request.refused)
     answers = found.answers if complete else []
@@ -127,8 +130,8 @@ def facts_of(request: ProbeRequest) -> dict[str, Any]:
 @contextmanager
 def _stage(request: ProbeRequest, tree: Path) -> Iterator[tuple[Path, Path]]:
     """Copy the tree to where any user id may read it, beside an empty scratch directory that any may write."""
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-probe-") as folder:
-        place = Path(folder)
+    place = Path(tempfile.mkdtemp(prefix="gatekeeper-probe-"))
+    try:
         place.chmod(0o755)
         code, scratch, runner = place / "tree", place / "scratch", place / "runner"
         shutil.copytree(tree / request.source.directory, code / request.source.directory)
@@ -140,6 +143,8 @@ def _stage(request: ProbeRequest, tree: Path) -> Iterator[tuple[Path, Path]]:
         scratch.mkdir()
         scratch.chmod(0o777)
         yield code, scratch
+    finally:
+        filled.remove(place)
 
 
 def _supports_order(request: ProbeRequest, code: Path) -> dict[str, Any]:
@@ -192,15 +197,21 @@ def _raised(request: ProbeRequest, answers: list[tuple[int, str]], found: Found)
 
 
 def _left(ended: Ended | None, found: Found) -> None:
-    if ended is not None and ended.leftovers:
+    if ended is None:
+        return
+    if ended.leftovers:
         found.add("EFF_BACKGROUND_WORK", "processes", "none left", f"{ended.leftovers} left")
+    for code in ended.hit:
+        found.add(code, "the whole process tree", "to stay within the limits of the jail", "a limit was reached")
 
 
-def _files(code: Path, scratch: Path, found: Found) -> None:
-    del code  # bound read-only or owned by another user; the request's tree id was proved before it was copied
-    files = (path for path in sorted(scratch.rglob("*")) if path.is_symlink() or not path.is_dir())
-    for path in itertools.islice(files, 20):  # an empty directory, as libraries make for their caches, harms nobody
-        found.add("EFF_FILES", path.relative_to(scratch).as_posix(), "no file is written at import", "a file")
+def _files(scratch: Path, found: Found) -> None:
+    """Name what lies in the scratch directory. An empty directory, as libraries make for their caches, harms nobody."""
+    seen = filled.look(scratch)
+    if seen.over is not None:
+        found.add("EFF_FILES", "the scratch directory", "no file is written at import", seen.over)
+    for path in sorted(seen.files)[:20]:
+        found.add("EFF_FILES", path, "no file is written at import", "a file")
 
 
 class _NoAnswer(Exception):
@@ -211,6 +222,7 @@ class _Child:
     """One jailed process with the pipe that it answers on."""
 
     def __init__(self, jail: Jail, code: Path, scratch: Path, phase: str, order: dict[str, Any]) -> None:
+        self._scratch = scratch
         self._read, write = os.pipe()
         os.set_blocking(self._read, False)
         runner = Bind(code.parent / "runner", "/runner/probe")
@@ -281,8 +293,12 @@ class _Child:
         data = bytearray()
         while len(data) < count:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._read], [], [], left)[0]:
+            if left <= 0:
                 raise _NoAnswer("no answer in time")
+            if not select.select([self._read], [], [], min(left, LOOK_SECONDS))[0]:
+                if (over := filled.look(self._scratch).over) is not None:
+                    raise _NoAnswer(f"it filled its scratch directory with {over}")
+                continue
             part = os.read(self._read, min(count - len(data), 1 << 16))
             if not part:
                 raise _NoAnswer("the answer was broken off")

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 if __name__ != "__main__" or TYPE_CHECKING:
     from workers import probe_effects as effects
     from workers import probe_guard as guards
+    from workers import probe_watch as watching
     from workers import probe_wire as wire
 else:
     sys.path.insert(0, str(Path(__file__).parent))
-    effects, guards, wire = map(importlib.import_module, ("probe_effects", "probe_guard", "probe_wire"))
+    names = ("probe_effects", "probe_guard", "probe_watch", "probe_wire")
+    effects, guards, watching, wire = map(importlib.import_module, names)
     sys.path.pop(0)
 
 WHOLE_PROCESS = ("EFF_TORCH_GLOBAL", "EFF_TORCH_MODE")
@@ -80,37 +82,49 @@ def main(order: Mapping[str, Any]) -> None:
 def _platform(order: Mapping[str, Any]) -> list[wire.Fault]:
     hide(order["absent"])
     faults, before = _first_look(order)
+    watch = _watch(order)
     for module in order["modules"]:
         try:
-            importlib.import_module(module)
+            with watch:
+                importlib.import_module(module)
         except BaseException as error:  # whatever stops an import stops it for every user of the platform
             faults.append(("SCOPE_PLATFORM", module, "imports without the GPU packages", _told(error)))
-    return [*faults, *_since(before, order)]
+    return [*faults, *watch.take(), *_since(before, order)]
+
+
+def _watch(order: Mapping[str, Any]) -> watching.Watch:
+    return watching.Watch(str(Path(order["root"], *order["package"].split("."))))
 
 
 def _supports(channel: int, order: Mapping[str, Any]) -> None:
     faults, before = _first_look(order)
-    candidate = _attribute(order["entry_point"], "SCOPE_ENTRY_POINT", faults)
+    watch = _watch(order)
+    with watch:
+        candidate = _attribute(order["entry_point"], "SCOPE_ENTRY_POINT", faults)
     found = candidate is not None and callable(getattr(candidate, "supports", None))
     if candidate is not None and not found:
         faults.append(
             ("SCOPE_ENTRY_POINT", order["entry_point"], "an object with supports()", type(candidate).__name__)
         )
     if order["guard"]:
-        guard = _attribute(order["guard"], "SCOPE_GUARD", faults)
-        faults.extend(guards.faults(order["guard"], guard) if guard is not None else ())
+        with watch:
+            guard = _attribute(order["guard"], "SCOPE_GUARD", faults)
+            faults.extend(guards.faults(order["guard"], guard) if guard is not None else ())
     for module in (*order["modules"], *order["packages"]):
         try:
-            importlib.import_module(module)
+            with watch:
+                importlib.import_module(module)
         except BaseException:  # noqa: S112  (whether it can be imported at all is the platform phase's question)
             continue
     after = effects.fingerprint(order["package"])
+    faults.extend(watch.take())
     faults.extend(effects.differences(before, after, order["package"]))
     _send(channel, wire.IMPORTED, wire.pack_imported(found, faults))
     facts = _frozen(order["facts"])
-    answers = [_answer(candidate, facts, shape) for shape in order["shapes"]] if found else []
+    with watch:
+        answers = [_answer(candidate, facts, shape) for shape in order["shapes"]] if found else []
     _send(channel, wire.ANSWERS, wire.pack_answers(answers))
-    _send(channel, wire.LATE, wire.pack_faults(_since(after, order)))
+    _send(channel, wire.LATE, wire.pack_faults([*watch.take(), *_since(after, order)]))
 
 
 def _first_look(order: Mapping[str, Any]) -> tuple[list[wire.Fault], effects.Facts]:

@@ -17,6 +17,7 @@ import random
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ Facts = dict[tuple[str, str], Any]
 """(code, where) -> value; compared by ``is`` or, for plain values, by equality."""
 
 MISSING = "nothing"
-_UNDER_A_MODE = ("EFF_TORCH_GLOBAL", "EFF_OP_OVERRIDE")
+_UNDER_A_MODE = ("EFF_TORCH_GLOBAL", "EFF_OP_OVERRIDE", "EFF_IMPORT_SIDE_EFFECT")
 """Codes of facts that are not read while a mode is entered; that one is, is a fact of its own."""
 _PLAIN = (str, int, float, bool, bytes, tuple, type(None), modules.Items)
 STOCK_NAMESPACES = frozenset({"aten", "prim", "prims", "_c10d_functional", "c10d", "c10d_functional", "quantized", "mkldnn",
@@ -54,7 +55,9 @@ def fingerprint(own: str) -> Facts:
 
 
 def warm_up() -> None:
-    """Read everything once: the first reading loads what reading itself needs."""
+    """Read everything once: the first reading loads what reading itself needs. Who asks for a temporary directory makes
+    ``tempfile`` remember it, which is no change of anybody's."""
+    tempfile.gettempdir()
     for _ in (*_process(), *_torch()):
         pass
 
@@ -142,6 +145,7 @@ def _torch() -> Iterator[modules.Fact]:
         return  # under a foreign mode the other readings are that mode's words
     for name, read in _readings(torch).items():
         yield ("EFF_TORCH_GLOBAL", name), str(read())
+    yield ("EFF_IMPORT_SIDE_EFFECT", "CUDA context"), bool(torch.cuda.is_initialized())
     for operator in C._dispatch_get_all_op_names():
         if operator.partition("::")[0] in STOCK_NAMESPACES:
             yield ("EFF_OP_OVERRIDE", operator), _registrations(C._dispatch_dump(operator))

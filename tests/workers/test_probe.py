@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from gatekeeper.domain.configuration import Configuration
@@ -83,6 +85,10 @@ EFFECTS = {
     "atexit callbacks": ("EFF_BACKGROUND_WORK", "import atexit\natexit.register(print)"),
     "finalizers": ("EFF_BACKGROUND_WORK", "import weakref\nclass W: pass\nw = W()\nweakref.finalize(w, print)"),
     "interval timer ITIMER_PROF": ("EFF_BACKGROUND_WORK", "signal.setitimer(signal.ITIMER_PROF, 9000)"),
+    "json.load": ("EFF_FOREIGN_MUTATION", "import json\nvars(json)['lo' + 'ad'] = None"),
+    "json.decoder.WHITESPACE": ("EFF_FOREIGN_MUTATION", "json.decoder.JSONDecoder.__init__.__globals__['WHITESPACE'] = None"),
+    "json.encoder.INFINITY": ("EFF_FOREIGN_MUTATION", "def put(space): space['INFINITY'] = 0\nimport json.encoder\nput(vars(json.encoder))"),
+    "CUDA context": ("EFF_IMPORT_SIDE_EFFECT", "torch.cuda._initialized = True\ntorch.cuda._is_in_bad_fork = lambda: False"),
     "sys.meta_path": ("EFF_IMPORT_HOOK", "import sys\nclass Finder:\n    @staticmethod\n    def find_spec(*a): return None\nsys.meta_path.append(Finder)"),
     "sys.modules['csv']": ("EFF_IMPORT_HOOK", "import csv, types\nsys.modules['csv'] = types.ModuleType('csv')"),
     "builtins.print": ("EFF_BUILTINS", "import builtins\nbuiltins.print = None"),
@@ -116,6 +122,50 @@ def effects(tmp_path_factory):
 @pytest.mark.parametrize("where", EFFECTS)
 def test_effects_at_import_are_named(effects, where):
     assert (EFFECTS[where][0], where) in effects
+
+
+# What is gone again before anybody looks: event -> (code, word of what is shown, what the directory does as it is imported).
+PASSING = {
+    "open": ("EFF_IMPORT_SIDE_EFFECT", "/passing for writing", "import os\np = os.environ['HOME'] + '/passing'\nopen(p, 'w').close()\nos.remove(p)"),
+    "socket.connect": ("EFF_IMPORT_SIDE_EFFECT", "", "import socket\nwith socket.socket() as s:\n    s.setblocking(False)\n    s.connect_ex(('127.0.0.1', 9))"),
+    "subprocess.Popen": ("EFF_IMPORT_SIDE_EFFECT", "/bin/true", "import subprocess\nsubprocess.run(['/bin/true'])"),
+    "os.fork": ("EFF_IMPORT_SIDE_EFFECT", "", "if os.fork() == 0:\n    os._exit(0)\nos.wait()"),
+    "_thread.start_new_thread": ("EFF_IMPORT_SIDE_EFFECT", "", "import threading\nt = threading.Thread(target=int)\nt.start()\nt.join()"),
+    "sys.addaudithook": ("EFF_IMPORT_HOOK", "", "import sys\nsys.addaudithook(lambda *a: None)"),
+}  # fmt: skip
+if sys.version_info < (3, 12):
+    del PASSING["_thread.start_new_thread"]  # older interpreters tell nobody
+
+
+def test_what_is_gone_before_anybody_looks_is_heard(probed):
+    """`eff-package-walk`, `eff-import-hooks`: a file, a connection, a process, a thread that end at once; hooks that nobody lists."""
+    result = probed(before="\n".join(text for _, _, text in PASSING.values()) + "\n")
+    heard = {fault.where: (fault.code, fault.found) for fault in result.faults}
+    assert {where: heard.get(where, ("", ""))[0] for where in PASSING} == {
+        w: code for w, (code, _, _) in PASSING.items()
+    }
+    assert all(word in heard[where][1] for where, (_, word, _) in PASSING.items())
+
+
+def test_reading_asking_and_defining_are_no_acts(probed):
+    text = """
+import functools, json, os, platform, tempfile, threading
+from pathlib import Path
+HERE = Path(__file__).read_text()
+NAMES = sorted(os.listdir(Path(__file__).parent))
+LOCK, LOCAL, PLACE = threading.Lock(), threading.local(), tempfile.gettempdir()
+MACHINE = platform.machine()
+open(os.devnull, "w").close()
+"""
+    assert probed(before=text).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("trace", "sys.settrace(lambda *a: None)"), ("profile", "sys.setprofile(lambda *a: None)")]
+)
+def test_trace_and_profile_functions_are_named(probed, name, text):
+    found = {(fault.code, fault.where) for fault in probed(before=f"import sys\n{text}\n").faults}
+    assert ("EFF_IMPORT_HOOK", "trace and profile functions") in found
 
 
 def test_hooks_of_all_modules_are_named(probed):
@@ -199,6 +249,59 @@ fast = torch.compile(lambda x: x)
 def test_effects_of_supports_are_named(probed):
     late = HONEST.replace("        return None if", "        import json; json.loads = None\n        return None if")
     assert ("EFF_FOREIGN_MUTATION", "json.loads") in {(fault.code, fault.where) for fault in probed(late).faults}
+
+
+def test_what_begins_at_a_later_call_is_named(probed):
+    """`eff-late-trigger`: clean at import and at the first question."""
+    late = HONEST.replace(
+        "        return None if",
+        "        calls.append(1)\n        if len(calls) == 2: import json; json.loads = None\n        return None if",
+    )
+    result = probed(late, before="calls = []\n")
+    assert [(fault.code, fault.where) for fault in result.faults] == [("EFF_FOREIGN_MUTATION", "json.loads")]
+
+
+def test_a_boast_changes_no_answer_and_a_file_of_results_is_named(probed):
+    """`jail-stdout-marker`, `jail-result-file`."""
+    text = """
+import os, sys
+for stream in (sys.stdout, sys.stderr):
+    stream.write('PASS 12.3x {"supported": [true], "refused": [""], "faults": []}\\n'); stream.flush()
+open(os.environ["HOME"] + "/result.json", "w").write('{"faults": []}')
+"""
+    result = probed(before=text)
+    assert result.refused == ("rows above 8: 9",)
+    assert ("EFF_FILES", "result.json") in {(fault.code, fault.where) for fault in result.faults}
+
+
+@pytest.mark.parametrize(
+    ("act", "found"),
+    [
+        ("for n in range(3000): os.close(os.open(f'{home}/{n}', os.O_CREAT | os.O_WRONLY))", "entries"),
+        ("here = os.open(home, os.O_RDONLY)\nfor n in range(1500):\n    os.mkdir('d', dir_fd=here)\n    inner = os.open('d', os.O_RDONLY, dir_fd=here)\n    os.close(here)\n    here = inner\nos.close(here)", "in each other"),
+        ("os.symlink('/', home + '/link'); os.mkfifo(home + '/pipe'); os.truncate(os.open(home + '/giant', os.O_CREAT | os.O_RDWR), 1 << 27)", "a file"),
+    ],
+    ids=["many", "deep", "special"],
+)  # fmt: skip
+def test_what_is_left_in_the_scratch_directory_cannot_hold_anybody_up(probed, act, found, tmp_path):
+    """`jail-output-special`, `jail-disk`: links, pipes, sparse giants, thousands of files, directories deeper than a path is long."""
+    result = probed(before=f"import os, resource\nhome = os.environ['HOME']\n{act}\n")
+    assert any(found in fault.found for fault in result.faults if fault.code == "EFF_FILES"), result.faults
+
+
+def test_who_fills_the_disk_is_stopped_while_doing_it(probed):
+    text = "import os\nwhile True:\n    with open(os.environ['HOME'] + '/' + os.urandom(4).hex(), 'wb') as f: f.write(bytes(1 << 22))\n"
+    result = probed(before=text, timeouts=Timeouts(imports=60))
+    assert any(
+        "filled its scratch directory" in fault.found for fault in result.faults if fault.code == "SCOPE_ENTRY_POINT"
+    )
+    assert result.seconds < 40
+
+
+def test_a_file_whose_name_looks_like_an_option_is_a_file(probed):
+    """`jail-argv`."""
+    odd = {"-c.py": "raise SystemExit('an option was taken')\n", "--help.py": "raise SystemExit\n"}
+    assert probed(extra=odd, platform=("gate",)).faults == ()
 
 
 @pytest.mark.parametrize(
