@@ -21,7 +21,7 @@ from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.publishers import check_texts
 from gatekeeper.publishers.annotations import beside_lines
-from gatekeeper.publishers.wanted import ANNOUNCED, MOST_ANNOTATIONS, Step, Wanted, mark, speaks_for, steps
+from gatekeeper.publishers.wanted import ANNOUNCED, MOST_ANNOTATIONS, Step, Wanted, mark, speaker, speaks_for, steps
 
 VERDICT_NAME = f"gatekeeper/{VERDICT_CHECK}"
 NAMES = (*(f"gatekeeper/{check.value}" for check in Check), VERDICT_NAME)
@@ -56,6 +56,8 @@ class ChecksPublisher:
     def announce(self, repository: RepositoryRef, number: int, head_sha: str, base_ref: str) -> None:
         """Create the verdict's run, unfinished, unless one speaks for this pull request already or the mode is shadow.
 
+        What was said for another pull request with this head, or for another base branch of this one, is taken back by it.
+
         Raises:
             Rejected: if GitHub does not take it.
             Conflict: if the App is not installed there, or GitHub has no such commit.
@@ -65,14 +67,16 @@ class ChecksPublisher:
         if runs.mode(base_ref) == "shadow":
             return
         there = runs.latest(head_sha).get(VERDICT_NAME)
-        if there is not None and (not there.finished or number in speaks_for(there)):
+        mine = speaker(number, base_ref)
+        if there is not None and (not there.finished or mine in speaks_for(there)):
             return
-        numbers = {number, *(speaks_for(there) if there is not None else ())}
+        others = speaks_for(there) if there is not None else frozenset()
+        speakers = {mine, *(each for each in others if not each.startswith(f"{number}."))}
         page = self._page(repository.full_name, number)
         title, summary = check_texts.announcement(page)
         body = {
             "name": VERDICT_NAME, "head_sha": head_sha, "status": "in_progress", "details_url": page,
-            "external_id": mark(numbers, ANNOUNCED), "output": {"title": title, "summary": summary},
+            "external_id": mark(speakers, ANNOUNCED), "output": {"title": title, "summary": summary},
         }  # fmt: skip
         runs.create(body)
 
@@ -87,7 +91,9 @@ class ChecksPublisher:
         except Conflict as gone:
             LOG.info("checks.head_gone", head=head_sha, reason=str(gone))
             return
-        mine = {name: run for name, run in shown.items() if speaks_for(run) <= {number}}
+        mine = {
+            name: run for name, run in shown.items() if all(each.startswith(f"{number}.") for each in speaks_for(run))
+        }
         self._finish(runs, mine, "cancelled", *check_texts.superseded(newer))
 
     def show(self, repository: RepositoryRef, head_sha: str, judged: Sequence[Judged]) -> Mapping[str, Any]:
@@ -113,8 +119,7 @@ class ChecksPublisher:
         if telling.verdict.mode == "shadow":
             self._finish(runs, shown, "neutral", *check_texts.silenced())
             return {"head": head_sha, "mode": "shadow"}
-        numbers = tuple(sorted(each.snapshot.key.number for each in living or judged))
-        wanted = self._wanted(repository, telling.snapshot, telling.verdict, numbers)
+        wanted = self._wanted(repository, telling, living or judged)
         if not living:
             begun = {name for name, run in shown.items() if not run.finished}
             wanted = [each for each in wanted if each.name in begun and each.conclusion is not None]
@@ -124,17 +129,17 @@ class ChecksPublisher:
             self._finish(runs, shown, "cancelled", *check_texts.closed())
         return {"head": head_sha, "runs": {name: run.id for name, run in sorted(shown.items()) if name in NAMES}}
 
-    def _wanted(
-        self, repository: RepositoryRef, snapshot: Snapshot, verdict: Verdict, numbers: tuple[int, ...]
-    ) -> list[Wanted]:
-        page = self._page(repository.full_name, snapshot.key.number)
+    def _wanted(self, repository: RepositoryRef, telling: Judged, judged: Sequence[Judged]) -> list[Wanted]:
+        assert telling.verdict is not None
+        page = self._page(repository.full_name, telling.snapshot.key.number)
         try:
-            return wanted_runs(snapshot, verdict, numbers, page)
+            return wanted_runs(telling.snapshot, telling.verdict, [each.snapshot for each in judged], page)
         except Exception:  # a verdict whose text cannot be made still has to end the check
-            LOG.exception("checks.no_text", repository=repository.full_name, number=snapshot.key.number)
+            LOG.exception("checks.no_text", repository=repository.full_name, number=telling.snapshot.key.number)
             title, summary = check_texts.unshown(page)
-            conclusion = "neutral" if verdict.mode == "warn" else "failure"
-            return [Wanted(VERDICT_NAME, title, summary, "", page, numbers, conclusion)]
+            conclusion = "neutral" if telling.verdict.mode == "warn" else "failure"
+            speakers = tuple(speaker(each.snapshot.key.number, each.snapshot.base_ref) for each in judged)
+            return [Wanted(VERDICT_NAME, title, summary, "", page, speakers, conclusion)]
 
     def _write(self, runs: CheckRuns, head_sha: str, step: Step) -> ShownRun:
         wanted = step.wanted
@@ -178,7 +183,7 @@ def _hardest(judged: Iterable[Judged]) -> Judged | None:
     return max(judged, key=order, default=None)
 
 
-def wanted_runs(snapshot: Snapshot, verdict: Verdict, numbers: tuple[int, ...], page: str) -> list[Wanted]:
+def wanted_runs(snapshot: Snapshot, verdict: Verdict, same_head: Sequence[Snapshot], page: str) -> list[Wanted]:
     """Return the five runs that say a verdict, that of the verdict last.
 
     Passed is ``success``, failed and error are ``failure``, pending is unfinished; in warn mode what is not passed is
@@ -187,9 +192,10 @@ def wanted_runs(snapshot: Snapshot, verdict: Verdict, numbers: tuple[int, ...], 
     Args:
         snapshot: what was judged.
         verdict: in warn or block mode.
-        numbers: the pull requests that have this head.
+        same_head: the snapshots of all pull requests that have this head, this one with them.
         page: address of the pull request's page.
     """
+    speakers = tuple(sorted(speaker(each.key.number, each.base_ref) for each in same_head))
     made = []
     for result in verdict.checks:
         beside = beside_lines([each for each in verdict.results if each.check is result.check])
@@ -200,13 +206,14 @@ def wanted_runs(snapshot: Snapshot, verdict: Verdict, numbers: tuple[int, ...], 
                 summary=texts.fit(texts.check_summary(verdict, result.check, page=page)),
                 text=_text(snapshot, verdict, result.check, len(beside)),
                 details_url=page,
-                numbers=numbers,
+                speakers=speakers,
                 conclusion=_conclusion(verdict, result.outcome),
                 annotations=beside[:MOST_ANNOTATIONS],
                 replaces_only=result.outcome is Outcome.PENDING,
             )
         )
     summary = texts.verdict_summary(verdict, page=page)
+    numbers = sorted(each.key.number for each in same_head)
     if len(numbers) > 1:
         summary = f"{check_texts.shared_head(numbers, snapshot.key.number)}\n\n{summary}"
     verdict_run = Wanted(
@@ -215,7 +222,7 @@ def wanted_runs(snapshot: Snapshot, verdict: Verdict, numbers: tuple[int, ...], 
         summary=texts.fit(summary),
         text=_text(snapshot, verdict, None, 0),
         details_url=page,
-        numbers=numbers,
+        speakers=speakers,
         conclusion=_conclusion(verdict, verdict.outcome),
         patient=not waits_for_people(verdict),
     )

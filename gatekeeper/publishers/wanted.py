@@ -24,9 +24,9 @@ BARE = "bare"
 class Wanted:
     """One check run as it should be.
 
-    ``conclusion`` is None while it is not finished. ``numbers`` are the pull requests that it speaks for. ``patient``: it waits for
-    machines only, so an announcement that stands there says enough. ``replaces_only``: it is unfinished, and written only where
-    a finished run of the same name would say what does not hold any more.
+    ``conclusion`` is None while it is not finished. ``speakers`` are those whom it speaks for (:func:`speaker`). ``patient``: it
+    waits for machines only, so an announcement that stands there says enough. ``replaces_only``: it is unfinished, and written only
+    where a finished run of the same name would say what does not hold any more.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Wanted:
     summary: str
     text: str
     details_url: str
-    numbers: tuple[int, ...]
+    speakers: tuple[str, ...]
     conclusion: str | None = None
     annotations: tuple[Mapping[str, Any], ...] = ()
     patient: bool = False
@@ -51,7 +51,7 @@ class Wanted:
             self.conclusion or "",
             [dict(a) for a in self.annotations],
         ]
-        return mark(self.numbers, digest_bytes(canonical_json(seen)).removeprefix("sha256:")[:24])
+        return mark(self.speakers, digest_bytes(canonical_json(seen)).removeprefix("sha256:")[:24])
 
     def body(self) -> dict[str, Any]:
         """Return the request's fields, with the first batch of annotations."""
@@ -98,17 +98,22 @@ class Step:
     adds_only: bool = False
 
 
-def mark(numbers: Iterable[int], what: str) -> str:
-    """Return an external id: which pull requests a run speaks for, and what it says."""
-    return f"gatekeeper1 {','.join(str(number) for number in sorted(numbers))} {what}"
+def speaker(number: int, base_ref: str) -> str:
+    """Return the name of a pull request onto a base branch: what was decided for one base says nothing about another."""
+    return f"{number}.{digest_bytes(base_ref.encode()).removeprefix('sha256:')[:8]}"
 
 
-def speaks_for(run: ShownRun) -> frozenset[int]:
-    """Return the numbers of the pull requests that a run of ours speaks for; empty for one that does not say."""
+def mark(speakers: Iterable[str], what: str) -> str:
+    """Return an external id: whom a run speaks for, and what it says."""
+    return f"gatekeeper1 {','.join(sorted(speakers))} {what}"
+
+
+def speaks_for(run: ShownRun) -> frozenset[str]:
+    """Return whom a run of ours speaks for; empty for one that does not say."""
     parts = (run.external_id or "").split(" ")
     if len(parts) < 3 or parts[0] != "gatekeeper1":
         return frozenset()
-    return frozenset(int(number) for number in parts[1].split(",") if number.isascii() and number.isdigit())
+    return frozenset(parts[1].split(",")) - {""}
 
 
 def steps(shown: Mapping[str, ShownRun], wanted: Iterable[Wanted]) -> list[Step]:
@@ -120,7 +125,7 @@ def _step(there: ShownRun | None, wanted: Wanted) -> Step | None:
     if there is None:
         return None if wanted.replaces_only else Step(wanted)
     if not there.finished:
-        announced = wanted.patient and there.external_id == mark(wanted.numbers, ANNOUNCED)
+        announced = wanted.patient and there.external_id == mark(wanted.speakers, ANNOUNCED)
         says_so = wanted.conclusion is None and (there.external_id == wanted.external_id or announced)
         return None if says_so else Step(wanted, there.id)
     if wanted.conclusion is None or there.conclusion != wanted.conclusion:

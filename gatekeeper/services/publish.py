@@ -49,7 +49,7 @@ def announce(
     with store.begin() as uow:
         job = uow.job_named(JobKind.PUBLISH, key)
         before = dict(job.payload) if job is not None else {}
-        if before.get("head") == head_sha:
+        if (before.get("head"), before.get("base_ref")) == (head_sha, base_ref):
             return
         left = [*str(before.get("left") or "").split(), *([str(before["head"])] if "head" in before else [])]
         left = [head for head in dict.fromkeys(left) if head != head_sha][-HEADS_LEFT:]
@@ -71,18 +71,17 @@ def _publish(ctx: Context, claim: Claim) -> None:
         judged = _same_head(uow, current[1]) if current else []
         known_as = uow.repository(where[1])
     before = shown.external if shown else {}
-    left: list[str] = []
-    if isinstance(publisher, HeadPublisher) and known_as is not None:
-        repository = RepositoryRef(id=known_as.id, full_name=known_as.full_name)
-        judged_head = current[1].key.head_sha if current and latest else None
-        left = _announced(publisher, repository, where[2], claim, judged_head, before.get(LEFT, ()))
-    if current is None or latest is None:
-        return
     if isinstance(publisher, HeadPublisher):
-        if claim.payload.get("head") not in (None, current[1].key.head_sha):
-            return  # a newer head is announced: nothing is begun any more at the one that was left
-        repository = RepositoryRef(id=where[1], full_name=current[1].repository)
+        if known_as is None:
+            return
+        repository = RepositoryRef(id=known_as.id, full_name=known_as.full_name)
+        judged_now = current[1] if current and latest else None
+        left, to_show = _announced(publisher, repository, where[2], claim, judged_now, before.get(LEFT, ()))
+        if current is None or latest is None or not to_show:
+            return
         external = {**publisher.show(repository, current[1].key.head_sha, judged), LEFT: left}
+    elif current is None or latest is None:
+        return
     else:
         external = dict(publisher.publish(current[1], latest[0], latest[1], before))
     with ctx.store.begin() as uow:
@@ -110,20 +109,23 @@ def _announced(
     repository: RepositoryRef,
     number: int,
     claim: Claim,
-    judged_head: str | None,
+    judged: Snapshot | None,
     finished: Sequence[str],
-) -> list[str]:
+) -> tuple[list[str], bool]:
     """Finish what was announced of earlier heads, and announce the newest one unless it has been judged already.
 
-    ``finished`` are the earlier heads of which that is known. Returns them with those of now.
+    ``finished`` are the earlier heads of which that is known. Returns them with those of now, and whether what was judged is
+    what was announced: nothing is begun any more at a head that was left, and no verdict is shown for another base branch.
     """
-    head = str(claim.payload.get("head") or "")
-    newest = head or judged_head or ""
+    head, base_ref = str(claim.payload.get("head") or ""), str(claim.payload.get("base_ref") or "")
+    closed = judged is not None and not judged.open  # it is not announced, so what was announced last may be older
+    newest = judged.key.head_sha if judged is not None and (closed or not head) else head
     done = [earlier for earlier in finished if earlier != newest]
-    for earlier in str(claim.payload.get("left") or "").split():
-        if earlier != newest and earlier not in done:
+    for earlier in [*str(claim.payload.get("left") or "").split(), head]:
+        if earlier not in ("", newest, *done):
             publisher.leave(repository, number, earlier, newest)
             done.append(earlier)
-    if head and judged_head != head:
-        publisher.announce(repository, number, head, str(claim.payload.get("base_ref") or ""))
-    return done[-HEADS_LEFT:]
+    current = judged is not None and (judged.key.head_sha, judged.base_ref) == (head, base_ref)
+    if head and not closed and not current:
+        publisher.announce(repository, number, head, base_ref)
+    return done[-HEADS_LEFT:], current or closed or not head

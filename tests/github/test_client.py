@@ -154,3 +154,14 @@ def test_headers_that_are_no_numbers_fail_one_try_and_not_the_work(sides: Sides)
     with pytest.raises(Retryable, match=r"GITHUB_UNREACHABLE.*ValueError"):
         app.client(REPOSITORY).get(PULL)
     assert app.client(REPOSITORY).get(PULL)["number"] == 1
+
+
+def test_a_repository_that_was_renamed_is_followed_on_the_same_host(sides: Sides) -> None:
+    world, app, _ = sides
+    client = app.client(REPOSITORY)
+    world.repositories[7].full_name = "acme/renamed"
+    world.fail(301, on=PULL, location="/repos/acme/renamed/pulls/1")
+    assert client.get(PULL)["base"]["repo"]["full_name"] == "acme/renamed"
+    assert [(each.path, each.status) for each in world.requests[-2:]] == [
+        (PULL, 301), ("/repos/acme/renamed/pulls/1", 200),
+    ]  # fmt: skip

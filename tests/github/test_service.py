@@ -274,3 +274,28 @@ def test_settings_that_do_not_fit_stop_the_start(settings: dict[str, Any], code:
     with pytest.raises(ConfigurationError) as caught:
         bootstrap.github_app(Settings(**settings))
     assert caught.value.code == code and "hush" not in str(caught.value)
+
+
+def test_a_pull_request_onto_another_base_is_not_shown_the_old_verdict(scene: Scene) -> None:
+    head = scene.upstream.heads[1]
+    scene.event()
+    scene.work_off()
+    assert scene.seen(head)["verdict"] == "success"
+    plumbing.run(scene.upstream.path, "update-ref", "refs/heads/release", scene.upstream.base_sha)
+    scene.repository.pulls[1].base_ref = "release"
+    scene.event()
+    scene.work_off(until=lambda: scene.seen(head)["verdict"] == "in_progress")
+    assert scene.seen(head)["verdict"] == "in_progress", "what was decided for one base says nothing about another"
+    scene.work_off()
+    assert scene.seen(head)["verdict"] == "success"
+
+
+def test_one_that_is_pushed_to_and_closed_at_once_leaves_nothing_unfinished(scene: Scene) -> None:
+    old = scene.upstream.heads[1]
+    scene.event()
+    scene.work_off(until=lambda: bool(scene.world.runs))
+    new = scene.push(1, {"b.md": b"newer\n"})
+    scene.repository.pulls[1].state = "closed"
+    scene.event(state="closed")
+    scene.work_off()
+    assert scene.seen(old) == {"verdict": "cancelled"} and scene.seen(new) == {}

@@ -143,6 +143,8 @@ class World:
                 answer = self._answer(verb, path, query, headers, body)
             if fault is not None:
                 answer = Answer(fault.status, fault.body or shapes.fault("on command"), dict(fault.headers))
+                if answer.headers.get("Location", "").startswith("/"):  # an address, as GitHub gives it
+                    answer.headers["Location"] = f"http://{headers['Host']}{answer.headers['Location']}"
             answer = self._finished(verb, headers, answer)
             self.requests.append(Request(verb, path, query, body, self.now(), answer.status))
         return answer if answer.status else None

@@ -32,10 +32,10 @@ def whole(run: Wanted) -> str:
 @pytest.mark.parametrize(
     ("name", "run"),
     [
-        ("run_verdict_failed", wanted_runs(shot(), FAILED, (1,), PAGE)[4]),
-        ("run_isolation_failed", wanted_runs(shot(), FAILED, (1,), PAGE)[0]),
-        ("run_verdict_waits", wanted_runs(shot(), WAITING, (1,), PAGE)[4]),
-        ("run_verdict_shared", wanted_runs(shot(), verdict(mode="warn"), (1, 12), PAGE)[4]),
+        ("run_verdict_failed", wanted_runs(shot(), FAILED, [shot()], PAGE)[4]),
+        ("run_isolation_failed", wanted_runs(shot(), FAILED, [shot()], PAGE)[0]),
+        ("run_verdict_waits", wanted_runs(shot(), WAITING, [shot()], PAGE)[4]),
+        ("run_verdict_shared", wanted_runs(shot(), verdict(mode="warn"), [shot(), shot(12)], PAGE)[4]),
     ],
 )
 def test_runs_read_as_they_were_agreed(name: str, run: Wanted) -> None:

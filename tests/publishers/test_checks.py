@@ -61,8 +61,8 @@ class Scene:
         judged = [Judged(shot(number, closed=closed), f"d{number}", each) for number, each in enumerate(verdicts, 1)]
         return self.publisher.show(REPOSITORY, head, judged)
 
-    def announce(self, number: int = 1) -> None:
-        self.publisher.announce(REPOSITORY, number, HEAD, "main")
+    def announce(self, number: int = 1, base_ref: str = "main") -> None:
+        self.publisher.announce(REPOSITORY, number, HEAD, base_ref)
 
     def seen(self) -> dict[str, str]:
         """What a person reads in the list of checks: conclusion, or status where there is none."""
@@ -407,3 +407,12 @@ def test_an_app_that_is_not_installed_is_a_conflict(scene: Scene) -> None:
     scene.world.repositories[7].installation = None
     with pytest.raises(Conflict, match="GITHUB_NOT_INSTALLED"):
         scene.show(PASSED)
+
+
+def test_another_base_branch_takes_back_the_success_until_it_is_judged(scene: Scene) -> None:
+    scene.show(PASSED)
+    scene.announce(base_ref="release/1")
+    assert scene.seen()["verdict"] == "in_progress"
+    count = scene.count()
+    scene.announce(base_ref="release/1")
+    assert scene.count() == count

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gatekeeper.publishers.wanted import ANNOUNCED, BATCH, Step, Wanted, mark, speaks_for, steps
+from gatekeeper.publishers.wanted import ANNOUNCED, BATCH, Step, Wanted, mark, speaker, speaks_for, steps
 
 NOTE = {"path": "a.py", "start_line": 1, "end_line": 1, "annotation_level": "failure", "title": "T", "message": "m"}
 
@@ -22,10 +22,10 @@ class There:
     annotations: int = 0
 
 
-WANTED = Wanted("gatekeeper/isolation", "failed", "why", "how", "https://gate/1", (1,), "failure")
+WANTED = Wanted("gatekeeper/isolation", "failed", "why", "how", "https://gate/1", (speaker(1, "main"),), "failure")
 PENDING = replace(WANTED, conclusion=None)
 SAME = There(external_id=WANTED.external_id)
-OPEN = There(finished=False, conclusion=None, external_id=mark([1], ANNOUNCED))
+OPEN = There(finished=False, conclusion=None, external_id=mark(WANTED.speakers, ANNOUNCED))
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,17 @@ def test_annotations_go_in_batches_and_go_on_where_they_stopped() -> None:
 def test_every_part_that_is_seen_counts_in_the_external_id() -> None:
     others = [
         replace(WANTED, title="x"), replace(WANTED, summary="x"), replace(WANTED, text="x"), replace(WANTED, conclusion="neutral"),
-        replace(WANTED, annotations=(NOTE,)), replace(WANTED, numbers=(1, 2)), replace(WANTED, name="gatekeeper/scope"),
+        replace(WANTED, annotations=(NOTE,)), replace(WANTED, speakers=(speaker(1, "dev"),)), replace(WANTED, name="gatekeeper/scope"),
     ]  # fmt: skip
     ids = {each.external_id for each in others} | {WANTED.external_id}
     assert len(ids) == 8 and max(len(each) for each in ids) < 100
 
 
 def test_whom_a_run_speaks_for() -> None:
-    assert speaks_for(There(external_id=mark([12, 3], "x"))) == {3, 12}
-    for strange in (None, "", "gatekeeper1", "other 1,2 x", "gatekeeper1 1,x x"):
-        assert speaks_for(There(external_id=strange)) <= {1}
+    both = {speaker(12, "main"), speaker(3, "release/1")}
+    assert speaks_for(There(external_id=mark(both, "x"))) == both and len(both | {speaker(3, "main")}) == 3
+    for strange in (None, "", "gatekeeper1", "other 1.ab x", "gatekeeper1  x"):
+        assert speaks_for(There(external_id=strange)) == frozenset()
 
 
 def test_the_shortest_form_keeps_the_answer() -> None:
