@@ -29,6 +29,7 @@ COMMANDS = {
     "race": "gatekeeper.cli.race:race",
     "reset-budget": "gatekeeper.cli.decisions:reset_budget",
     "retry": "gatekeeper.cli.decisions:retry",
+    "selftest": "gatekeeper.cli.selftest:selftest",
     "serve": "gatekeeper.cli.serve:serve",
     "targets": "gatekeeper.cli.installed:targets",
     "waive": "gatekeeper.cli.decisions:waive",

@@ -1,0 +1,210 @@
+"""``gatekeeper selftest``: races planted faults, cheats, slow twins and honest controls, and says which the gate got wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gatekeeper.catalog import ROOT, load_catalog
+from gatekeeper.cli.faults import writable
+from gatekeeper.cli.race import RULES
+from gatekeeper.domain.catalog import HardwareTarget, ModelUnderTest
+from gatekeeper.domain.configuration import Configuration
+from gatekeeper.domain.correctness import judge_correctness
+from gatekeeper.domain.planted import Answer, Expected, Kind, Planted, read_index, surprise
+from gatekeeper.domain.race import InstalledSource, RaceOrder, RaceOutcome, RaceRequest, RaceResult, RaceStatus
+
+ROWS = (1, 8)
+ALPHA = 0.01
+QUICK_LOOKS = {"looks": (4,), "nominal_p": (ALPHA,)}
+"""In the quick form a timed mutant gets one look; whole races look up to three times."""
+TRIES = 3
+"""A void race says nothing; it is repeated."""
+
+
+@click.command()
+@click.option("--model", default="kimi_k3", show_default=True, help="A model under test that has mutants.")
+@click.option("--target", default="cpu", show_default=True, help="Hardware target of this machine.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this mutant; may be given more than once.")
+@click.option("--group", multiple=True, type=click.Choice([kind.value for kind in Kind]), help="Only this kind.")
+@click.option("--quick", is_flag=True, help="One look at what is timed, in place of whole races.")
+@click.option("--jobs", default=min(2, os.cpu_count() or 1), show_default=True, type=click.IntRange(1, 16),
+              help="Untimed checks at the same time.")  # fmt: skip
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, allow_dash=True), help="Write every answer here.")
+def selftest(
+    model: str,
+    target: str,
+    only: tuple[str, ...],
+    group: tuple[str, ...],
+    quick: bool,
+    jobs: int,
+    json_file: str | None,
+) -> int:
+    """Measure the gate's own errors: race planted faults and cheats, and honest controls.
+
+    Exit status: 0 if every planted one is stopped for the right reason and every honest one passes; 1 if not; 3 if one could not
+    be decided.
+    """
+    if json_file not in (None, "-") and not writable(Path(str(json_file))):
+        raise click.UsageError(
+            f"expected --json as a file in an existing directory that may be written; found {json_file!r}"
+        )
+    catalog = load_catalog()
+    if model not in catalog.models:
+        raise click.UsageError(f"expected --model as one of {sorted(catalog.models)}; found {model!r}")
+    if target not in catalog.targets:
+        raise click.UsageError(f"expected --target as one of {sorted(catalog.targets)}; found {target!r}")
+    corpus = _chosen(model, only, group)
+    console = Console(stderr=json_file == "-")
+    began = time.monotonic()
+    answers = {}
+    for planted, answer in run_all(corpus, catalog.models[model], catalog.targets[target], jobs=jobs, quick=quick):
+        answers[planted.name] = answer
+        wrong = surprise(planted, answer)
+        console.print(f"{'ok ' if wrong is None else 'BAD'} {planted.name:34} {answer.outcome:12} {answer.seconds:5.0f} s  "
+                      f"{wrong or ' '.join(answer.codes)}", markup=False, highlight=False)  # fmt: skip
+    seconds = time.monotonic() - began
+    show(console, corpus, answers, seconds)
+    status = status_of(corpus, answers)
+    if json_file:
+        with click.open_file(json_file, "w", encoding="utf-8") as stream:
+            stream.write(json.dumps(document(corpus, answers, status, seconds), indent=2) + "\n")
+    return status
+
+
+def _chosen(model: str, only: Sequence[str], group: Sequence[str]) -> tuple[Planted, ...]:
+    path = ROOT / "kernels_under_test" / model / "mutants" / "index.toml"
+    corpus = read_index(path.read_text(encoding="utf-8"), f"{model}/mutants/{path.name}")
+    unknown = sorted(set(only) - {planted.name for planted in corpus})
+    if unknown:
+        raise click.UsageError(f"expected --only as names of {path.name}; found {', '.join(unknown)}")
+    return tuple(
+        planted for planted in corpus
+        if (not only or planted.name in only) and (not group or planted.kind.value in group)
+    )  # fmt: skip
+
+
+def run_all(
+    corpus: Sequence[Planted], model: ModelUnderTest, target: HardwareTarget, *, jobs: int, quick: bool
+) -> Iterator[tuple[Planted, Answer]]:
+    """Yield what each mutant got. Untimed checks run side by side, races one after another and beside nothing else."""
+    untimed = [planted for planted in corpus if not planted.timed]
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from zip(untimed, pool.map(lambda each: judged(each, model, target, quick=quick), untimed), strict=True)
+    for planted in corpus:
+        if planted.timed:
+            yield planted, judged(planted, model, target, quick=quick)
+
+
+def judged(planted: Planted, model: ModelUnderTest, target: HardwareTarget, *, quick: bool) -> Answer:
+    """Let the harness judge one mutant; a void race is repeated, an order that it refuses is an error of ours."""
+    began = time.monotonic()
+    for _ in range(TRIES):
+        answer = _once(planted, order(planted, model, target, quick=quick))
+        if answer.outcome != RaceOutcome.VOID.value:
+            break
+    return answer.model_copy(update={"seconds": round(time.monotonic() - began, 1)})
+
+
+def order(planted: Planted, model: ModelUnderTest, target: HardwareTarget, *, quick: bool) -> RaceOrder:
+    """Return the race of a mutant against the stock path; up to its correctness pass where its time does not matter."""
+    rules = RULES.model_copy(update=QUICK_LOOKS) if quick else RULES
+    request = RaceRequest(
+        purpose="selftest",
+        model=model.name,
+        problem=model.default_problem,
+        suite=model.suite,
+        target=target,
+        candidate=InstalledSource(entry_point=f"kernels_under_test.{model.name}.mutants.{planted.at}"),
+        baseline=InstalledSource(entry_point=model.baseline),
+        configurations=tuple(
+            Configuration(rows=rows, context=256, page_size=8, decode_context_parallel=2) for rows in ROWS
+        ),
+        rules=rules,
+    )
+    return RaceOrder(request=request, alpha=ALPHA, until="end" if planted.timed else "correctness")
+
+
+def _once(planted: Planted, wanted: RaceOrder) -> Answer:
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.race"], input=wanted.model_dump_json().encode(), capture_output=True, cwd=ROOT
+    )
+    if done.returncode:
+        told = done.stderr.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1][-300:]
+        return Answer(
+            name=planted.name, outcome=RaceOutcome.VOID.value, codes=("RACE_HARNESS",), seconds=0, reasons=(told,)
+        )
+    result = RaceResult.model_validate_json(done.stdout)
+    reasons = judge_correctness(wanted.request.rules, result)
+    blamed = [reason for reason in reasons if reason.outcome is result.outcome] or reasons
+    codes = tuple(dict.fromkeys(reason.code for reason in blamed)) or _codes_of(result)
+    nothing_wrong = wanted.until == "correctness" and result.status is RaceStatus.ABANDONED and not reasons
+    return Answer(
+        name=planted.name,
+        outcome=Expected.RIGHT.value if nothing_wrong and not result.faults else result.outcome.value,
+        codes=codes,
+        seconds=0,
+        reasons=tuple(f"{reason.code} at {reason.where}: {reason.message}; {reason.found}" for reason in blamed[:5])
+        or result.reasons,
+    )
+
+
+def _codes_of(result: RaceResult) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(reason.split(" ", 1)[0].rstrip(":") for reason in result.reasons))
+
+
+def status_of(corpus: Sequence[Planted], answers: dict[str, Answer]) -> int:
+    """Return the exit status: 1 for one that was missed or blocked, else 3 for one that nothing was shown about."""
+    wrong = [planted for planted in corpus if surprise(planted, answers[planted.name])]
+    if any(answers[planted.name].outcome != RaceOutcome.VOID.value for planted in wrong):
+        return 1
+    return 3 if wrong else 0
+
+
+def show(console: Console, corpus: Sequence[Planted], answers: dict[str, Answer], seconds: float) -> None:
+    """Print the counts by kind and by what must see a mutant, and the sums."""
+    table = Table("kind", "seen by", "planted", "as it must be", "missed or blocked", "void", "seconds")
+    groups = list(dict.fromkeys((planted.kind, planted.seen_by) for planted in corpus))
+    for kind, seen_by in sorted(groups):
+        mine = [planted for planted in corpus if (planted.kind, planted.seen_by) == (kind, seen_by)]
+        table.add_row(kind.value, seen_by, *_counts(mine, answers))
+    table.add_section()
+    table.add_row("all", "", *_counts(corpus, answers))
+    console.print(table)
+    console.print(f"{seconds:.0f} s")
+
+
+def _counts(mine: Sequence[Planted], answers: dict[str, Answer]) -> list[str]:
+    wrong = [planted for planted in mine if surprise(planted, answers[planted.name])]
+    void = sum(answers[planted.name].outcome == RaceOutcome.VOID.value for planted in wrong)
+    spent = sum(answers[planted.name].seconds for planted in mine)
+    return [str(len(mine)), str(len(mine) - len(wrong)), str(len(wrong) - void), str(void), f"{spent:.0f}"]
+
+
+def document(corpus: Sequence[Planted], answers: dict[str, Answer], status: int, seconds: float) -> dict[str, object]:
+    """Return the JSON document: the outcome, and for every mutant what it is, what it got and what was wrong about that."""
+    return {
+        "outcome": {0: "passed", 1: "failed", 3: "error"}[status],
+        "seconds": round(seconds, 1),
+        "mutants": [
+            {
+                **planted.model_dump(mode="json", by_alias=True),
+                "got": answers[planted.name].outcome,
+                "codes": list(answers[planted.name].codes),
+                "reasons": list(answers[planted.name].reasons),
+                "seconds": answers[planted.name].seconds,
+                "surprise": surprise(planted, answers[planted.name]),
+            }
+            for planted in corpus
+        ],
+    }
