@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from workers import scratch
+
 PREFIX = "gatekeeper-"
 
 
@@ -162,7 +164,10 @@ def own_groups() -> dict[str, Path]:
 
 
 def sweep() -> int:
-    """Kill and delete groups whose harness is gone; return how many there were. Names are ``gatekeeper-<pid>-<n>``."""
+    """Kill and delete groups whose harness is gone, and homes of theirs; return how many there were.
+
+    Names of groups are ``gatekeeper-<pid>-<n>``.
+    """
     swept = 0
     for place in own_groups().values():
         for group in place.glob(f"{PREFIX}*-*"):
@@ -174,4 +179,4 @@ def sweep() -> int:
                 (group / "cgroup.kill").write_text("1")
             with contextlib.suppress(OSError):
                 group.rmdir()
-    return swept
+    return swept + scratch.sweep()

@@ -14,7 +14,6 @@ import os
 import secrets
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -218,7 +217,7 @@ def base_environment(home: str = "/tmp") -> dict[str, str]:  # noqa: S108
 
 def _home(uid: int | None) -> Path:
     """Make a directory for one process of level ``process``: there /tmp is everybody's."""
-    home = Path(tempfile.mkdtemp(prefix="gatekeeper-home-"))
+    home = scratch.home()
     if uid is not None:
         os.chown(home, uid, uid)
     return home

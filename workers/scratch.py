@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+HOME = "gatekeeper-home-"
 MOST_ENTRIES, MOST_BYTES, MOST_DEPTH = 2000, 64 << 20, 32
 """More than an import has any business to write."""
 
@@ -50,6 +53,23 @@ def look(folder: Path) -> Look:
         if depth > MOST_DEPTH:
             return Look(tuple(files), entries, size, f"more than {MOST_DEPTH} directories in each other")
     return Look(tuple(files), entries, size, None)
+
+
+def home() -> Path:
+    """Make a directory for one process, named so that :func:`sweep` finds it when this process was killed."""
+    return Path(tempfile.mkdtemp(prefix=f"{HOME}{os.getpid()}-"))
+
+
+def sweep() -> int:
+    """Delete the homes whose harness is gone; return how many there were."""
+    swept = 0
+    for folder in Path(tempfile.gettempdir()).glob(f"{HOME}*-*"):
+        pid = folder.name[len(HOME) :].split("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists() and folder.is_dir() and not folder.is_symlink():
+            swept += 1
+            with contextlib.suppress(OSError):
+                remove(folder)
+    return swept
 
 
 def remove(folder: Path) -> None:

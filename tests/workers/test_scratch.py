@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workers import scratch
+from workers import cgroups, scratch
 
 
 def deep(folder: Path, levels: int) -> None:
@@ -78,3 +78,16 @@ def test_directories_without_permissions_are_deleted_too(folder: Path) -> None:
     (folder / "closed").chmod(0)
     scratch.remove(folder)
     assert not folder.exists()
+
+
+def test_homes_of_a_harness_that_is_gone_are_swept_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    alive, elsewhere = scratch.home(), tmp_path / "elsewhere"
+    (elsewhere / "kept").mkdir(parents=True)
+    gone = tmp_path / f"{scratch.HOME}4999999-abcdefgh"
+    (gone / "inner").mkdir(parents=True)
+    (tmp_path / f"{scratch.HOME}4999999-link").symlink_to(elsewhere)
+    assert cgroups.sweep() >= 1
+    assert alive.exists() and (elsewhere / "kept").exists() and not gone.exists()
