@@ -322,7 +322,8 @@ def github_app(settings: Settings) -> GithubApp | None:
             "the private key cannot be read", code="CONFIG_GITHUB_PRIVATE_KEY_FILE",
             expected="a readable file in PEM", found=type(error).__name__,
         ) from None  # fmt: skip
-    identity = Identity(app=settings.github_app, private_key=key, api_url=settings.github_api_url)
+    # Many places that keep variables hold one line only: there the key's line ends are written out.
+    identity = Identity(settings.github_app, key.replace("\\n", "\n"), settings.github_api_url)
     return GithubApp(identity, settings.data_dir / "github")
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest import mock
 
 from tests.github.world import World
 
 
 @contextmanager
 def served(world: World) -> Iterator[str]:
-    """Serve a world until the block ends; yields its address."""
+    """Serve a world until the block ends; yields its address. ``/api/v3`` before a path, as on an Enterprise Server, is taken too."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -23,7 +25,10 @@ def served(world: World) -> Iterator[str]:
         def _any(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             answer = world.handle(
-                self.command, self.path, {name.title(): text for name, text in self.headers.items()}, data
+                self.command,
+                self.path.removeprefix("/api/v3"),
+                {name.title(): text for name, text in self.headers.items()},
+                data,
             )
             if answer is None:
                 self.close_connection = True
@@ -48,7 +53,9 @@ def served(world: World) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        # A proxy that the environment names has nothing to do with this machine.
+        with mock.patch.dict(os.environ, {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}):
+            yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

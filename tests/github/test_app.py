@@ -12,6 +12,7 @@ from gatekeeper.domain.events import RepositoryRef
 from gatekeeper.github.app import INSTALLED, NOT_INSTALLED, PERMISSIONS, RENEW_BEFORE, GithubApp, Identity
 from gatekeeper.github.meter import Meter
 from tests.github.sample_app import REPOSITORY, Clock, bodies, installed, keys
+from tests.github.serving import served
 from tests.github.world import APP, CLIENT_ID, INSTALLATION, Pull, World
 
 PULL = f"/repos/{REPOSITORY.full_name}/pulls/1"
@@ -180,3 +181,11 @@ def test_the_quota_is_metered(sides: Sides) -> None:
     }  # fmt: skip
     assert told["app"]["writes"] == 1 and told["app"]["reads"] == 1
     assert Meter().read() == {}
+
+
+def test_an_enterprise_server_has_its_api_below_a_path(tmp_path: Path) -> None:
+    world = World(keys()[1], Clock().now)
+    world.repository(REPOSITORY.id, REPOSITORY.full_name).pulls[1] = Pull("a" * 40)
+    with served(world) as url:
+        app = GithubApp(Identity(CLIENT_ID, keys()[0], f"{url}/api/v3/"), tmp_path, now=world.now)
+        assert app.client(REPOSITORY).get(PULL)["number"] == 1

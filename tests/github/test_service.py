@@ -23,6 +23,7 @@ from gatekeeper.demo.upstream import Upstream, build
 from gatekeeper.domain.errors import ConfigurationError
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.git import plumbing
+from gatekeeper.github.pace import Limits
 from gatekeeper.github.recorded import RecordedForge
 from gatekeeper.publishers.checks import VERDICT_NAME
 from gatekeeper.services import publish
@@ -120,6 +121,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
             github_api_url=url,
         )
         service = bootstrap.build(settings)
+        assert service.github is not None
+        service.github._limits = Limits(between_writes=0)  # the second between two writes is looked at in test_pace.py
         yield Scene(service, upstream, TestClient(web_app(service), base_url="http://127.0.0.1"), world, repository)
         service.close()
 
@@ -134,6 +137,7 @@ def test_from_a_webhook_to_five_checks_in_six_writes(scene: Scene) -> None:
         ("isolation", "scope", "benchmarks", "contributor-log", "verdict"), "success"
     )
     assert len(scene.world.writes()) == 6
+    assert len(scene.world.requests) <= 13, "3 for the identity, 4 reads, 6 writes"
     page = scene.client.get(f"/api/v1/pulls/{delivery.REPOSITORY}/1").json()
     assert (page["title"], page["author"]["login"]) == ("a change", "ada"), (
         "asked of GitHub, not taken from the webhook"
@@ -299,3 +303,8 @@ def test_one_that_is_pushed_to_and_closed_at_once_leaves_nothing_unfinished(scen
     scene.event(state="closed")
     scene.work_off()
     assert scene.seen(old) == {"verdict": "cancelled"} and scene.seen(new) == {}
+
+
+def test_a_key_may_stand_on_one_line(tmp_path: Path) -> None:
+    key = SecretStr(keys()[0].replace("\n", "\\n"))
+    assert bootstrap.github_app(Settings(github_app=CLIENT_ID, github_private_key=key, data_dir=tmp_path)) is not None
