@@ -41,6 +41,25 @@ class Plan:
         return views
 
 
+def dtype_of(facts: Mapping[str, Any], shape: Any, family: str) -> str:
+    """Return the dtype of a tensor family: the configuration's, or the problem's default."""
+    return str(dict(shape.dtypes).get(family, facts.get(f"dtype.{family}", "bf16")))
+
+
+def _add_experts(made: Plan, at: str, facts: Mapping[str, Any], shape: Any) -> None:
+    """Packed weights and buffers of a layer's experts; MXFP4 matrices lie there as bf16, in which their values are exact."""
+    experts, wide, latent, half = facts["experts"], facts["expert_intermediate"], facts["latent"], torch.bfloat16
+    made.add(at + "front", experts + latent, facts["hidden"])
+    made.add(at + "latent_norm", latent)
+    made.add(at + "minus_bias", experts)
+    made.add(at + "w2", latent, experts * wide, dtype=half)
+    made.add(at + "spread", shape.rows, experts, wide, dtype=half)
+    made.add(at + "expert_scale", 2 * wide)
+    made.add(at + "shared_scale", 2 * facts["shared_intermediate"])
+    if dtype_of(facts, shape, "experts") == "mxfp4":
+        made.add(at + "w13", experts * 2 * wide, latent, dtype=half)
+
+
 def plan(facts: Mapping[str, Any], shape: Any) -> Plan:
     """Lay out the workspace for a shape: residual streams, then each layer's packed weights and hand-over buffers."""
     made, rows, hidden = Plan(), shape.rows, facts["hidden"]
@@ -53,13 +72,10 @@ def plan(facts: Mapping[str, Any], shape: Any) -> Plan:
         at = f"{index}."
         for name in ("attn_res.direction", "attn_res.norm", "mlp_res.direction", "mlp_res.norm"):
             made.add(at + name, hidden)
-        made.add(at + "front", facts["experts"] + facts["latent"], hidden)
-        made.add(at + "latent_norm", facts["latent"])
-        made.add(at + "minus_bias", facts["experts"])
-        made.add(at + "w2", facts["latent"], facts["experts"] * facts["expert_intermediate"], dtype=half)
-        made.add(at + "spread", rows, facts["experts"], facts["expert_intermediate"], dtype=half)
-        made.add(at + "expert_scale", 2 * facts["expert_intermediate"])
-        made.add(at + "shared_scale", 2 * facts["shared_intermediate"])
+        if index in facts.get("dense_layers", ()):
+            made.add(at + "dense_scale", 2 * facts["dense_intermediate"])
+        else:
+            _add_experts(made, at, facts, shape)
         heads = facts["heads"]
         if kind == "kda":
             width = heads * facts["kda_dim"]

@@ -15,6 +15,26 @@ from torch.nn import functional
 
 from .residual import Site
 
+MX_BLOCK = 32
+
+
+def plain(w: Mapping[str, Tensor], name: str) -> Tensor:
+    """An expert matrix by values: as stored, or of MXFP4 (even input in the low half of a byte) [experts, rows, inputs] fp32."""
+    stored, scales = w[name], w.get(f"{name}_scale")
+    if scales is None:
+        return stored
+    codes = torch.stack((stored & 15, stored >> 4), dim=-1).flatten(-2)
+    magnitude = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])[(codes & 7).long()]
+    value = torch.where(codes >= 8, -magnitude, magnitude)
+    return torch.ldexp(value, (scales.int() - 127).repeat_interleave(MX_BLOCK, dim=-1))
+
+
+def situ(both: Tensor, scale: Tensor, width: int) -> Tensor:
+    """SiTU without its outer factors, fp32: tanh(g / b1) sigmoid(g) tanh(u / b2)."""
+    wide = both.float()
+    bent = (wide * scale).tanh_()
+    return torch.sigmoid(wide[..., :width]).mul_(bent[..., :width]).mul_(bent[..., width:])
+
 
 class Experts:
     """The feed-forward part of a layer."""
@@ -40,11 +60,13 @@ class Experts:
         packed["front"].copy_(torch.cat((w["router"], w["latent_down"])))
         packed["latent_norm"].copy_(w["latent_norm"])
         packed["minus_bias"].copy_(-w["router_bias"])
-        packed["w2"].copy_(w["w2"].transpose(0, 1).flatten(1))
+        packed["w2"].copy_(plain(w, "w2").transpose(0, 1).flatten(1))
         for name, width in (("expert_scale", self._wide), ("shared_scale", self._shared)):
             packed[name][:width] = 1 / facts["situ_beta"]
             packed[name][width:] = 1 / facts["situ_linear_beta"]
-        self._w13 = w["w13"].flatten(0, 1)
+        if "w13" in packed:
+            packed["w13"].copy_(plain(w, "w13").flatten(0, 1))
+        self._w13 = packed["w13"] if "w13" in packed else w["w13"].flatten(0, 1)
         self.delta = torch.empty(0)
 
     def stages(self) -> list[tuple[str, Callable[[], None]]]:
@@ -79,16 +101,9 @@ class Experts:
         """Gate and up of the shared expert."""
         self._both = functional.linear(self._x, self._w["shared_gate_up"])
 
-    @staticmethod
-    def _situ(both: Tensor, scale: Tensor, width: int) -> Tensor:
-        """SiTU without its outer factors, fp32: tanh(g / b1) sigmoid(g) tanh(u / b2)."""
-        wide = both.float()
-        bent = (wide * scale).tanh_()
-        return torch.sigmoid(wide[..., :width]).mul_(bent[..., :width]).mul_(bent[..., width:])
-
     def shared_situ(self) -> None:
         """Activation of the shared expert."""
-        bent = self._situ(self._both, self._p["shared_scale"], self._shared)
+        bent = situ(self._both, self._p["shared_scale"], self._shared)
         self._hidden = bent.mul_(self._outer).to(torch.bfloat16)
 
     def shared_down(self) -> None:
@@ -106,7 +121,7 @@ class Experts:
         both = functional.linear(z, self._w13).view(rows, self._experts, -1)
         ids = self._ids.unsqueeze(-1)
         mine = both.gather(1, ids.expand(-1, -1, 2 * self._wide))
-        bent = self._situ(mine, self._p["expert_scale"], self._wide).mul_(self._weights.unsqueeze(-1))
+        bent = situ(mine, self._p["expert_scale"], self._wide).mul_(self._weights.unsqueeze(-1))
         spread = self._p["spread"].zero_()
         spread.scatter_(1, ids.expand(-1, -1, self._wide), bent.to(torch.bfloat16))
         self._latent = functional.linear(spread.view(rows, -1), self._p["w2"])

@@ -11,7 +11,13 @@ MOST_ROWS = 8
 MOST_QUERY_TOKENS = 8
 MOST_CONTEXT = 4096
 RANKS = (1, 2)
-DTYPES = {"kv_cache": "bf16", "conv_state": "bf16", "recurrent_state": "fp32", "experts": "bf16", "act": "bf16"}
+DTYPES = {
+    "kv_cache": ("bf16", "fp8_e4m3"),
+    "conv_state": ("bf16",),
+    "recurrent_state": ("fp32",),
+    "experts": ("bf16", "mxfp4"),
+    "act": ("bf16",),
+}
 
 
 def _of_counts(facts: Mapping[str, Any], shape: Any) -> list[str]:
@@ -37,11 +43,11 @@ def _of_counts(facts: Mapping[str, Any], shape: Any) -> list[str]:
 
 def _of_dtypes(facts: Mapping[str, Any], shape: Any) -> list[str]:
     """Unmet conditions on dtypes: those that the configuration names, and the problem's defaults for the others."""
-    defaults = {family: facts.get(f"dtype.{family}", dtype) for family, dtype in DTYPES.items()}
+    defaults = {family: facts.get(f"dtype.{family}", good[0]) for family, good in DTYPES.items()}
     return [
-        f"dtype of {family} must be {DTYPES.get(family, 'left out')}, found {dtype}"
+        f"dtype of {family} must be {' or '.join(DTYPES.get(family, ('left out',)))}, found {dtype}"
         for family, dtype in sorted({**defaults, **dict(shape.dtypes)}.items())
-        if DTYPES.get(family) != dtype
+        if dtype not in DTYPES.get(family, ())
     ]
 
 
@@ -56,8 +62,6 @@ class Candidate:
         strange = sorted({kind for _, kind in facts["layers"]} - {"kda", "mla"})
         if strange:
             reasons.append(f"layer kinds must be kda or mla, found {strange}")
-        if facts["layers"][0][0] < 1:
-            reasons.append("layer 0 (a dense feed-forward) is not served")
         return "; ".join(reasons) or None
 
     def workspace(self, facts: Mapping[str, Any], shape: Any) -> int:

@@ -12,9 +12,12 @@ from torch.nn import functional
 from .residual import Site
 from .rows import Rows
 
+FP8_MOST = 448.0
+"""Largest number of E4M3."""
+
 
 class Mla:
-    """Latent attention for one token per request over a paged bf16 cache.
+    """Latent attention for one token per request over a paged cache; ``unit`` is what a stored 1 stands for in an FP8 one.
 
     q_b, the absorbed W_UK, the query norm's weight and the softmax scale are one packed matrix. Every shard of decode context
     parallelism is attended apart and merged by its log-sum-exp. Padded rows give zero.
@@ -23,6 +26,7 @@ class Mla:
     def __init__(
         self, facts: Mapping[str, Any], w: Mapping[str, Tensor], packed: Mapping[str, Tensor], rows: Rows, before: Site
     ) -> None:
+        self._unit: float | None = facts["k_scale"] if w["kv_cache"].element_size() == 1 else None
         self._w, self._p, self._rows, self._before = w, packed, rows, before
         self._heads, self._rank, self._latent = facts["heads"], facts["q_lora"], facts["kv_lora"]
         self._row: int = facts["kv_lora"] + facts["pe"]
@@ -53,19 +57,29 @@ class Mla:
         token, latent = y[:, self._rank :], self._latent
         token[:, :latent] = functional.rms_norm(token[:, :latent], (latent,), self._p["kv_a_norm"], self._kv_eps)
         cache, page = self._w["kv_cache"], self._rows.page
+        if self._unit is not None:
+            token.mul_(1.0 / self._unit).clamp_(-FP8_MOST, FP8_MOST)
         for rank, row, slot in self._rows.cache_slots:
             cache[rank, slot // page, slot % page].copy_(token[row])
 
+    def _read(self, rank: int, table: Tensor, count: int) -> Tensor:
+        """The tokens of ``count`` requests in a shard's pages: [count, tokens, latent + pe] fp32."""
+        cache = self._w["kv_cache"][rank]
+        if self._unit is None:
+            return cache.index_select(0, table).view(count, -1, self._row).float()
+        held = cache.view(torch.uint8).index_select(0, table).view(cache.dtype)
+        return held.view(count, -1, self._row).float().mul_(self._unit)
+
     def attend(self) -> None:
         """Latent results [rows, heads, latent] fp32. Cache rows behind a length are cleared, since they may hold anything."""
-        rows, cache = self._rows, self._w["kv_cache"]
+        rows = self._rows
         pages = max(-(-rows.longest // rows.page), 1)
         table = rows.tensors["block_table"][:, :pages].flatten()
         parts, tops = [], []
         for rank in range(rows.ranks):
             lengths = rows.tensors["local_lens"][rank].view(-1, 1)
             behind = (self._positions[: pages * rows.page] >= lengths).unsqueeze(-1)
-            tokens = cache[rank].index_select(0, table).view(rows.count, -1, self._row).float().masked_fill_(behind, 0)
+            tokens = self._read(rank, table, rows.count).masked_fill_(behind, 0)
             scores = torch.bmm(self._q, tokens.transpose(1, 2)).masked_fill_(behind.transpose(1, 2), -1e30)
             if rows.ranks == 1:
                 # A row without tokens mixes cleared rows: exactly zero.

@@ -25,6 +25,9 @@ class Residual:
 
     def enter(self) -> None:
         """Load what the layers before the window left, the last output added to the prefix."""
+        if not self._first:  # layer 0: the embedding alone
+            self.streams[:, 0].copy_(self._tensors["x"])
+            return
         self.streams[:, : self._first].copy_(self._tensors["blocks_in"])
         torch.add(self._tensors["prefix_in"], self._tensors["x"], out=self.streams[:, self._first])
 

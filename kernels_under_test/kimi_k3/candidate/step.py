@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from .arena import plan
+from .dense import Dense
 from .experts import Experts
 from .kda import Kda
 from .mla import Mla
@@ -29,6 +30,7 @@ class Step:
         self.stages = ["window/enter", "window/R"]
         sites = self._sites(facts, tensors, views, residual)
         self._runs: list[Callable[[], None]] = [partial(self._enter, rows, residual), sites[0].mix_in]
+        dense_layers = facts.get("dense_layers", ())
         for place, (index, kind) in enumerate(facts["layers"]):
             own = {
                 n.removeprefix(f"layers.{index}."): t for n, t in tensors.items() if n.startswith(f"layers.{index}.")
@@ -36,7 +38,12 @@ class Step:
             packed = {n.removeprefix(f"{index}."): t for n, t in views.items() if n.startswith(f"{index}.")}
             before, after, following = sites[2 * place : 2 * place + 3]
             attention: Kda | Mla = (kda if kind == "kda" else mla)(facts, own, packed, rows, before)
-            experts = Experts(facts, own, packed, views["mailbox"], tensors["expert_ids"][place], after)
+            experts: Dense | Experts
+            if index in dense_layers:
+                experts = Dense(facts, own, packed, views["mailbox"], after)
+            else:
+                ids = tensors["expert_ids"][place - len(dense_layers)]
+                experts = Experts(facts, own, packed, views["mailbox"], ids, after)
             opens = index % facts["block_size"] == 0
             stages: list[tuple[str, Callable[[], None]]] = [
                 *attention.stages(),
@@ -61,7 +68,7 @@ class Step:
         after.take(attention.partial, replace=opens)
 
     @staticmethod
-    def _next_residual(experts: Experts, following: Site) -> None:
+    def _next_residual(experts: Dense | Experts, following: Site) -> None:
         """R: the feed-forward output joins the prefix, and the next layer's residual is mixed."""
         following.take(experts.delta, replace=False)
 

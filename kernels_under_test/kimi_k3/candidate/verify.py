@@ -119,7 +119,7 @@ class VerifyMla(Mla):
 
     def attend(self) -> None:
         """Latent results [rows, heads, latent] fp32. A row may see nothing on a rank where its request has tokens."""
-        rows, cache = self._rows, self._w["kv_cache"]
+        rows = self._rows
         assert isinstance(rows, VerifyRows)
         count, tokens = rows.requests, rows.query_tokens
         pages = max(-(-rows.longest // rows.page), 1)
@@ -130,7 +130,7 @@ class VerifyMla(Mla):
         for rank in range(rows.ranks):
             seen = rows.seen(rank)
             unused = (places >= seen[:, -1:]).unsqueeze(-1)
-            held = cache[rank].index_select(0, table).view(count, -1, self._row).float().masked_fill_(unused, 0)
+            held = self._read(rank, table, count).masked_fill_(unused, 0)
             behind = (places >= seen.unsqueeze(-1)).repeat_interleave(self._heads, dim=1)
             scores = torch.bmm(query, held.transpose(1, 2)).masked_fill_(behind, -1e30)
             tops.append(torch.logsumexp(scores, dim=-1))

@@ -178,25 +178,27 @@ def test_residuals_over_any_number_of_blocks(arm, block_size: int, first: int) -
     agrees(arm, problem, shape, filled(problem, shape, 2, 4), inputs(problem, shape, 2, 4))
 
 
-def test_the_first_layer_has_the_embedding_alone() -> None:
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_first_layer_has_the_embedding_alone(arm) -> None:
     """No stream enters, the embedding is block 0, and the one source of the first residual is mixed as it is."""
     problem, shape = load("opening"), Shape(2, 1, 24, 4)
     assert not {"prefix_in", "blocks_in"} & {spec.name for spec in problem.tensors(shape)}
     assert problem.facts["first_blocks"] == 0
     initial, x = filled(problem, shape, 2, 4), inputs(problem, shape, 2, 4)
-    agrees(baseline, problem, shape, initial, x)
+    agrees(arm, problem, shape, initial, x)
     turned = {**initial, "layers.0.attn_res.query": initial["layers.0.attn_res.query"].neg()}
-    one, other = stepped(baseline, problem, shape, initial, x), stepped(baseline, problem, shape, turned, x)
+    one, other = stepped(arm, problem, shape, initial, x), stepped(arm, problem, shape, turned, x)
     assert same(one.out, other.out)
 
 
+@pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("scale", [2.0**-4, 0.07, 1.0])
-def test_scales_of_the_fp8_cache_need_not_be_powers_of_two(scale: float) -> None:
+def test_scales_of_the_fp8_cache_need_not_be_powers_of_two(arm, scale: float) -> None:
     problem = changed(load("verify"), k_scale=scale, q_scale=1.3 * scale)
     shape = Shape(4, 2, 32, 4, dtypes={"kv_cache": "fp8_e4m3"})
     initial = filled(problem, shape, 2, 4)
     assert initial["layers.7.kv_cache"].dtype == torch.float8_e4m3fn
-    agrees(baseline, problem, shape, initial, inputs(problem, shape, 2, 4))
+    agrees(arm, problem, shape, initial, inputs(problem, shape, 2, 4))
 
 
 def test_a_poor_id_is_no_expert() -> None:

@@ -179,7 +179,7 @@ def test_the_workspace_is_all_used_and_not_exceeded(tiny) -> None:
 
 
 def test_the_candidate_declines_with_all_reasons_at_once(tiny) -> None:
-    shape = replace(Shape(18, 2, 9000, 4, 2, 4, 2), dtypes={"kv_cache": "fp8_e4m3"})
+    shape = replace(Shape(18, 2, 9000, 4, 2, 4, 2), dtypes={"kv_cache": "fp8_e5m2"})
     reason = candidate.supports(tiny.facts, shape)
     for part in ("rows", "query_tokens", "context", "tensor_parallel", "decode_context", "expert_parallel", "kv_cache"):
         assert part in reason

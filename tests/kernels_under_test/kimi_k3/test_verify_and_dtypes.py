@@ -99,6 +99,11 @@ def test_layer_0_has_its_own_list_of_steps() -> None:
     assert own[-4:] == ["dense_gate_up", "dense_situ", "dense_down", "dense_all_reduce"]
     assert len(own) == 14
     assert sum(s.startswith("layer.1/") for s in stages) == 23
+    tensors = dict(run(candidate, problem, shape, steps=1).tensors)
+    stages = candidate.build(problem.facts, shape, tensors).stages
+    own = [s.split("/")[1] for s in stages if s.startswith("layer.0/")]
+    assert own == ["P1", "K", "O1", "O2", "F3", "F4", "F5", "F6", "R"]
+    assert sum(s.startswith("layer.1/") for s in stages) == 13
 
 
 @pytest.mark.parametrize(
@@ -125,9 +130,9 @@ def test_the_candidate_keeps_its_13_stages_in_verify_steps() -> None:
         ("verify", Shape(7, 2, 64, 4), "divide rows = 7"),
         ("verify", Shape(4, 2, 64, 4, tensor_parallel=2), "tensor_parallel must be 1"),
         ("verify", Shape(4, 2, 64, 4, dtypes=EVERYTHING), "dtype of act must be bf16, found mxfp8"),
-        ("opening", Shape(4, 2, 64, 4), "layer 0"),
+        ("opening", Shape(4, 2, 64, 4, dtypes=MXFP8), "dtype of act must be bf16, found mxfp8"),
         ("tp8", Shape(1, 1, 64, 64, tensor_parallel=8), "communication must be simulated"),
-        ("tp8", Shape(1, 1, 64, 64, tensor_parallel=8), "dtype of kv_cache must be bf16, found fp8_e4m3"),
+        ("verify", Shape(4, 2, 64, 4, dtypes={"kv_cache": "fp32"}), "must be bf16 or fp8_e4m3, found fp32"),
     ],
 )
 def test_the_candidate_declines_the_rest(name: str, shape: Shape, text: str) -> None:

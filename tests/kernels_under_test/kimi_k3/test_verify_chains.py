@@ -70,20 +70,21 @@ def test_planted_faults_are_seen(fault: str, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "regime"),
+    ("name", "shape", "regime"),
     [
-        (Shape(8, 8, 200, 8), "normal"),
-        (Shape(8, 2, 100, 4), "normal"),
-        (Shape(6, 3, 90, 4, decode_context_parallel=2), "heavy"),
-        (Shape(8, 2, 100, 4), "padded"),
-        (Shape(4, 1, 60, 4, decode_context_parallel=2), "x8"),
-        (Shape(4, 4, 160, 8), "ties"),
-        (Shape(4, 2, 100, 8), "zeros"),
+        ("verify", Shape(8, 8, 200, 8), "normal"),
+        ("verify", Shape(6, 3, 90, 4, decode_context_parallel=2), "heavy"),
+        ("verify", Shape(8, 2, 100, 4), "padded"),
+        ("verify", Shape(4, 1, 60, 4, decode_context_parallel=2), "x8"),
+        ("verify", Shape(4, 4, 160, 8), "ties"),
+        ("verify", Shape(6, 3, 90, 4, decode_context_parallel=2, dtypes={"kv_cache": "fp8_e4m3"}), "normal"),
+        # More requests: the end state of two of them is chance (six runs: 0.5 to 1.8 times stock's).
+        ("opening", Shape(8, 1, 100, 8, dtypes={"experts": "mxfp4"}), "normal"),
     ],
     ids=str,
 )
-def test_the_candidate_is_as_right_as_stock_in_verify_steps(shape: Shape, regime: str) -> None:
-    problem = load("verify")
+def test_the_candidate_is_as_right_as_stock(name: str, shape: Shape, regime: str) -> None:
+    problem = load(name)
     _, honest = measured(problem, baseline, shape, STEPS, regime=regime)
     one, found = measured(problem, candidate, shape, STEPS, regime=regime)
     assert worse(found, honest) == []
