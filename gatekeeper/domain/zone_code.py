@@ -30,6 +30,7 @@ _MOST = 50
 _TELLING = {ast.Attribute, ast.Subscript, ast.Call, ast.Import, ast.ImportFrom, ast.Constant, ast.AugAssign}
 _HOLDING = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp,
             ast.GeneratorExp}  # fmt: skip
+_HANDED = {"exec", "eval", "compile", "__import__", "setattr", "delattr"}
 _BUILT = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
 _WRITING = re.compile("[wax+]")
 
@@ -141,7 +142,7 @@ class _Scan:
         if type(node) not in _TELLING:
             return
         if isinstance(node, ast.Attribute | ast.Subscript):
-            if not isinstance(node.ctx, ast.Load) and self._foreign(node.value):
+            if not isinstance(node.ctx, ast.Load) and (self._foreign(node.value) or _is_ancestor(node.value)):
                 self._note("ISO_FOREIGN_MUTATION", node, f"a change of {ast.unparse(node)}")
         elif isinstance(node, ast.Call):
             self._call(node)
@@ -159,6 +160,9 @@ class _Scan:
                 self._note("SRC_OPAQUE_DATA", node, f"a text of {len(text)} characters that holds encoded data")
 
     def _call(self, node: ast.Call) -> None:
+        for each in node.args:
+            if isinstance(each, ast.Name) and each.id in _HANDED:
+                self._handed(self._meanings.dotted(each), node)
         called = self._meanings.dotted(node.func)
         if called is None:
             if self._enters(node.func):
@@ -172,6 +176,13 @@ class _Scan:
             self._imported(node)
         elif code := self._code_of(called, node):
             self._note(code, node)
+
+    def _handed(self, name: str | None, node: ast.Call) -> None:
+        """Note a builtin that is handed to somebody else, who will call it: ``map(exec, texts)``, ``partial(setattr, module)``."""
+        if name in risky.RUNS_CODE:
+            self._note("SRC_DYNAMIC_CODE", node)
+        elif name in risky.CHANGES_FIRST and any(self._foreign(each) for each in _flat(node.args)):
+            self._note("ISO_FOREIGN_MUTATION", node)
 
     def _code_of(self, called: str, node: ast.Call) -> str | None:
         """Return the reason code of a call of something foreign, or None."""
@@ -227,6 +238,17 @@ class _Scan:
             if _stock_operator(str(text), dotted or "torch.ops."):
                 return True
         return False
+
+
+def _is_ancestor(node: ast.AST) -> bool:
+    """Whether something is reached through the bases of a class: ``A.__mro__[1]``, ``A.__base__``."""
+    reached = node.value if isinstance(node, ast.Subscript) else node
+    return isinstance(reached, ast.Attribute) and reached.attr in ("__mro__", "__bases__", "__base__")
+
+
+def _flat(values: list[ast.expr]) -> Iterator[ast.expr]:
+    for each in values:
+        yield from each.elts if isinstance(each, ast.Tuple | ast.List) else (each,)
 
 
 def _stock_operator(name: str, dotted: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from gatekeeper.domain.hook_scopes import bound_names
@@ -17,7 +18,8 @@ IMPORTS = ("importlib.import_module", "__import__", "importlib.__import__")
 
 _ELSEWHERE = {ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom}
 _GIVING = {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For}
-_NAMING = {ast.Name, ast.Attribute, ast.Subscript, ast.NamedExpr}
+_NAMING = {ast.Name, ast.Attribute, ast.Subscript, ast.NamedExpr, ast.Call, ast.IfExp, ast.BoolOp}
+_PLAIN_BUILTINS = frozenset(dir(builtins))
 _SILENT = {ast.Attribute, ast.Constant, ast.Call, ast.Expr, ast.BinOp, ast.Compare, ast.Subscript, ast.keyword, ast.Return, ast.arg,
            ast.arguments, ast.Tuple, ast.If, ast.UnaryOp, ast.BoolOp, ast.List, ast.Dict}  # fmt: skip
 """Four fifths of all nodes: they bind no name themselves."""
@@ -74,9 +76,16 @@ class Meanings:
             return self._item(node)
         if isinstance(node, ast.NamedExpr):
             return self.dotted(node.value)
-        if not isinstance(node, ast.Call) or not node.args:
-            return None
+        if isinstance(node, ast.IfExp | ast.BoolOp):
+            either = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
+            return next((name for each in either if (name := self.dotted(each))), None)
+        return self._call(node) if isinstance(node, ast.Call) and node.args else None
+
+    def _call(self, node: ast.Call) -> str | None:
         called = self.dotted(node.func)
+        if called == "type" and len(node.args) == 1:
+            base = self.dotted(node.args[0])
+            return base and f"{base}.__class__"
         if called in ("vars", "getattr"):
             base = self.dotted(node.args[0])
             name = _text(node.args[1]) if called == "getattr" and len(node.args) > 1 else None
@@ -99,7 +108,12 @@ class Meanings:
         for names in reversed(self._scopes):
             if name in names:
                 return names[name]
-        return "builtins" if name == "__builtins__" else name if name in BUILTINS else None
+        if name == "__builtins__":
+            return "builtins"
+        if name in _PLAIN_BUILTINS:
+            return name if name in BUILTINS else None
+        everything = next((names["*"] for names in self._scopes if names.get("*")), None)
+        return everything and f"{everything.removesuffix('*')}{name}"  # after a star import any name may be foreign
 
 
 def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
