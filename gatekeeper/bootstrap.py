@@ -269,6 +269,20 @@ def build(settings: Settings, *, serves: bool = False) -> Service:
     return made
 
 
+def build_worker(settings: Settings) -> Service:
+    """Build the service of a worker process; see :func:`build`.
+
+    Raises:
+        ConfigurationError: ``CONFIG_BROKER_URL`` if the settings name no broker; nothing was opened or migrated then.
+    """
+    if settings.broker_url is None:
+        raise ConfigurationError(
+            "workers need a broker; without one `gatekeeper serve` does the work itself",
+            code="CONFIG_BROKER_URL", expected="redis://HOST:PORT/NUMBER", found="none",
+        )  # fmt: skip
+    return build(settings)
+
+
 def _put_together(settings: Settings, engine: Engine, guard: int | None) -> Service:
     local = LocalQueue(settings.worker_threads, settings.race_slots) if settings.broker_url is None else None
     box: list[JobQueue] = []

@@ -6,23 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gatekeeper.backends.celery import RECONCILE, RUN_JOB, CeleryQueue
-from gatekeeper.bootstrap import Service, build, configure_logs, load_settings
-from gatekeeper.config import Settings
-from gatekeeper.domain.errors import ConfigurationError
-
-
-def build_worker(settings: Settings) -> Service:
-    """Build the service of a worker process; see :func:`gatekeeper.bootstrap.build`.
-
-    Raises:
-        ConfigurationError: ``CONFIG_BROKER_URL`` if the settings name no broker; nothing was opened or migrated then.
-    """
-    if settings.broker_url is None:
-        raise ConfigurationError(
-            "workers need a broker; without one `gatekeeper serve` does the work itself",
-            code="CONFIG_BROKER_URL", expected="redis://HOST:PORT/NUMBER", found="none",
-        )  # fmt: skip
-    return build(settings)
+from gatekeeper.bootstrap import Service, build_worker, configure_logs, load_settings
 
 
 def register(service: Service) -> Any:

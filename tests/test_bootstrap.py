@@ -80,7 +80,7 @@ def test_without_a_broker_the_process_works_itself_and_migrates_its_database(ser
 
 def test_a_worker_without_a_broker_is_refused_before_anything_is_opened(settings: Settings) -> None:
     with pytest.raises(ConfigurationError, match="CONFIG_BROKER_URL"):
-        tasks.build_worker(settings)
+        bootstrap.build_worker(settings)
     assert not settings.data_dir.exists()
 
 

@@ -71,7 +71,7 @@ def worker(target: str | None, concurrency: int, timer: bool, probes: bool) -> N
 
     settings = bootstrap.load_settings()
     bootstrap.configure_logs(settings)
-    service = tasks.build_worker(settings)
+    service = bootstrap.build_worker(settings)
     try:
         app = tasks.register(service)
         if target is not None and target not in service.ctx.catalog.targets:
