@@ -193,7 +193,7 @@ def test_the_command_reads_an_order_and_writes_a_result():
 
 def test_a_race_leaves_no_process_no_group_and_no_file():
     def traces():
-        groups = [path for place in own_groups().values() for path in place.glob("gatekeeper-*")]
+        groups = [path for place in own_groups().values() for path in place.glob(f"gatekeeper-{os.getpid()}-*")]
         return {*Path(tempfile.gettempdir()).glob("gatekeeper-runner-*"), *groups, *descendants(os.getpid())}
 
     before = traces()
