@@ -32,7 +32,7 @@ def _of_histories(shot: Snapshot) -> Iterator[Seen]:
         unwritten = (raw == POISON_BYTE).all(dim=1).nonzero()
         if len(unwritten):
             yield "COR_UNWRITTEN", name, "every step written", f"step {int(unwritten[0])} not"
-        elif history.is_floating_point() and not bool(torch.isfinite(history).all()):
+        elif history.is_floating_point() and not bool(finite(history).all()):
             yield "COR_NONFINITE", name, "finite values", _first_bad(history)
 
 
@@ -44,7 +44,7 @@ def _of_states(problem: Problem, shape: Shape, shot: Snapshot) -> Iterator[Seen]
         if not bool(kept.all()):
             changed = f"{int((~kept).sum())} elements changed"
             yield "COR_STRAY_WRITE", name, "state that no step addresses unchanged", changed
-        elif not bool(torch.isfinite(state[~mask]).all()):
+        elif not bool(finite(state[~mask]).all()):
             yield "COR_NONFINITE", name, "finite values", "NaN or infinity"
 
 
@@ -67,6 +67,11 @@ def bits(tensor: Tensor) -> Tensor:
     return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
 
 
+def finite(tensor: Tensor) -> Tensor:
+    """Return where a tensor holds finite values, bool of its shape; torch itself has no answer for eight bits."""
+    return torch.isfinite(tensor.float() if tensor.element_size() == 1 else tensor)
+
+
 def _first_bad(history: Tensor) -> str:
-    place = (~torch.isfinite(history)).nonzero()[0].tolist()
+    place = (~finite(history)).nonzero()[0].tolist()
     return f"{float(history[tuple(place)])} at {place}"
