@@ -109,11 +109,13 @@ def test_threads_get_their_own_answers(sides: Sides) -> None:
     for number in range(1, 33):
         world.repositories[7].pulls[number] = Pull("a" * 40, title=f"change {number}")
     client = app.client(REPOSITORY)
+    world.delay = 0.005
     with ThreadPoolExecutor(8) as pool:
         told = list(pool.map(lambda n: client.get(f"/repos/{REPOSITORY.full_name}/pulls/{n % 32 + 1}"), range(96)))
     assert [(each["number"], each["title"]) for each in told] == [
         (n % 32 + 1, f"change {n % 32 + 1}") for n in range(96)
     ]
+    assert world.most_at_once == 1, "PyGithub keeps the request of the moment where the next thread would overwrite it"
 
 
 class _Odd(BaseHTTPRequestHandler):

@@ -103,7 +103,8 @@ class World:
         self.faults: list[Fault] = []
         self.remaining = 5000
         self.violations: list[str] = []
-        self._writing: dict[int, int] = {}
+        self.delay = 0.0
+        self.at_once = self.most_at_once = 0
         self._writes: dict[int, list[float]] = {}
         self._lock = threading.RLock()
 
@@ -129,7 +130,18 @@ class World:
         return [each for each in self.requests if each.verb != "GET" and on in each.path]
 
     def handle(self, verb: str, target: str, headers: Mapping[str, str], data: bytes) -> Answer | None:
-        """Answer a request; None: close the connection without an answer."""
+        """Answer a request after ``delay`` seconds; None: close the connection without an answer."""
+        with self._lock:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(self.delay)
+        try:
+            return self._handle(verb, target, headers, data)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+    def _handle(self, verb: str, target: str, headers: Mapping[str, str], data: bytes) -> Answer | None:
         parts = urlsplit(target)
         path, query = unquote(parts.path), {name: values[-1] for name, values in parse_qs(parts.query).items()}
         body = json.loads(data) if data else None

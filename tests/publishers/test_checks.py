@@ -393,7 +393,15 @@ def test_a_run_of_the_same_name_by_another_app_is_no_answer_of_ours(scene: Scene
     foreign = dict(scene.world.runs[100], id=900, app=OTHER_APP, status="completed", conclusion="success")
     scene.world.runs[900] = foreign
     scene.show(FAILED)
-    assert scene.seen()["verdict"] == "failure" and scene.world.runs[900]["conclusion"] == "success"
+    assert scene.world.runs[100]["conclusion"] == "failure" and scene.world.runs[900]["conclusion"] == "success"
+
+
+def test_a_copy_of_our_answer_by_another_app_is_no_answer_of_ours(scene: Scene) -> None:
+    scene.show(FAILED)
+    for run in scene.world.runs.values():
+        run["app"] = OTHER_APP
+    scene.show(FAILED)
+    assert scene.seen()["verdict"] == "failure" and scene.count() == 10
 
 
 def test_a_run_that_github_gave_up_is_begun_again(scene: Scene) -> None:
