@@ -31,12 +31,13 @@ from workers.loop.runs import STRESS, Snapshot
 from workers.models import Model
 
 FLOORS = {
-    "output": ErrorLimits(rms=4e-3, median_row=3e-3, gain=3e-4, element=0.25),
-    "state": ErrorLimits(rms=6e-3, median_row=6e-3, gain=3e-4, element=0.25),
+    "output": ErrorLimits(rms=4e-3, median_row=3e-3, gain=3e-4, element=1.0),
+    "state": ErrorLimits(rms=6e-3, median_row=6e-3, gain=3e-4, element=1.0),
 }
 """Least limits: one or two roundings of bf16 (2**-9), which every path has, whatever the dtype of a state that it feeds.
 The gain's is five times the systematic one that honest arms showed (5.6e-5, ``benchmarks/honest_errors.py``); a log decay that
-is 1 % too strong showed 9.6e-4 and more. An element may be off by a quarter of its row's root mean square."""
+is 1 % too strong showed 9.6e-4 and more. An element may be off by its row's root mean square: honest arms
+showed up to 0.38 in 500 rows, the candidate three times as much as stock over the same seeds."""
 SHORT_GAIN = 1e-3
 """The gain'"'"'s in other regimes, whose runs have one or four steps: over eight requests honest arms reached 5.8e-4."""
 ROUTING_FLOOR = Shortfall(mean=1e-4, largest=2e-2)

@@ -10,9 +10,9 @@ from torch import Tensor
 from gatekeeper.domain.samples import ErrorFigures, ErrorLimits, SelfProof
 from workers.figures import Errors
 
-PLANTED_ELEMENT = 1.5
-"""How far the planted single wrong element lies off, in units of its row's root mean square: no more than an ordinary element's
-value, since a wrong one is likely to be of ordinary size. It is refused by the limit of single elements, at any width."""
+PLANTED_ELEMENT = 4.0
+"""How far the planted single wrong element lies off, in units of its row's root mean square: as large as the largest ordinary one of
+a row of 7,168. It is refused by the limit of single elements at any width, since that never exceeds 3."""
 
 
 def plants(out: Tensor, x: Tensor) -> dict[str, Tensor]:

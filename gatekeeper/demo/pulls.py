@@ -33,7 +33,7 @@ tensor_parallel = [1]
 decode_context_parallel = ["2"]
 
 [serves]
-rows = [1, 8]
+rows = [1, 2]
 query_tokens = [1]
 context = {{ min = 32, max = 64 }}
 page_sizes = [4]

@@ -48,6 +48,8 @@ GAIN_OF_ONE_SEQUENCE = 1e-3
 
 ELEMENT_FACTOR = 4.0
 """How much larger a candidate's largest error of one element may be than the baseline's: both are the largest of many draws."""
+LARGEST_ELEMENT = 3.0
+"""What no element may be off by, in root mean squares of its row, however large the baseline's largest error: below the planted one."""
 CONSTANT_ERRORS = 5.0
 """Standard errors that a constant may seem off by chance; dozens of constants are looked at in each race."""
 
@@ -65,7 +67,7 @@ def error_limits(record: ErrorRecord, rules: RaceRules) -> ErrorLimits:
     median_factor = rules.median_factor if record.kind == "output" else rules.rms_factor
     element = None
     if floors.element is not None and base.element is not None:
-        element = max(floors.element, ELEMENT_FACTOR * base.element)
+        element = min(max(floors.element, ELEMENT_FACTOR * base.element), LARGEST_ELEMENT)
     return ErrorLimits(
         rms=chance * max(floors.rms, rules.rms_factor * base.rms),
         median_row=chance * max(floors.median_row, median_factor * base.median_row),

@@ -32,9 +32,9 @@ class Expected(StrEnum):
 
 
 REASONS = {
-    "chain": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_NONFINITE", "COR_STRAY_WRITE"),
-    "regime": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_NONFINITE", "COR_STRAY_WRITE"),
-    "one_step": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING"),
+    "chain": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_NONFINITE", "COR_STRAY_WRITE"),
+    "regime": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_NONFINITE", "COR_STRAY_WRITE"),
+    "one_step": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_CONSTANT"),
     "guard": ("COR_STRAY_WRITE",),
     "scan": ("COR_NONFINITE", "COR_UNWRITTEN"),
     "process": ("RUN_", "COR_", "JAIL_"),
