@@ -66,7 +66,7 @@ def collect(options: argparse.Namespace) -> None:
     configuration = Configuration(
         rows=options.rows, context=options.context, page_size=options.page, decode_context_parallel=options.dcp
     )
-    shape, plan = shape_of(configuration), Plan(model, [configuration])
+    shape, plan = shape_of(configuration), Plan(model, [configuration], RULES)
     arms = {
         name: attribute(ARMS.get(name, name if name.startswith("kernels") else f"{MODEL}.mutants.{name}"))
         for name in options.arms.split(",")

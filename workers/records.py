@@ -23,6 +23,7 @@ class Records:
         self.configuration = configuration
         self._shape = shape_of(configuration)
         self._model = model
+        self._rules = rules
         self._judge = Judge(model, self._shape, rules)
         self._communication = communication
         self.stages: dict[Arm, tuple[str, ...]] = {}
@@ -91,7 +92,7 @@ class Records:
             errors=self._judge.errors(),
             routing=self._judge.routing(),
             constants=self._judge.constants(ONE_STEP),
-            offered=offered(self._model),
+            offered=offered(self._model, self._rules),
             faults=tuple(self.faults),
             self_proofs=tuple(self._judge.proofs),
             blocks=_whole(self.blocks) if timed else (),

@@ -123,7 +123,7 @@ class Session:
 
     def _correctness(self, sides: dict[Arm, Side]) -> None:
         """Make the untimed runs: one pair of processes, every configuration; then let the oracle follow all of them."""
-        plan = untimed.Plan(self._course.model, self._all)
+        plan = untimed.Plan(self._course.model, self._all, self._rules)
         made: list[untimed.Made] = []
         unsteady: list[untimed.Unsteady] = []
 

@@ -49,7 +49,7 @@ GAIN_OF_ONE_SEQUENCE = 1e-3
 ELEMENT_FACTOR = 4.0
 """How much larger a candidate's largest error of one element may be than the baseline's: both are the largest of many draws."""
 LARGEST_ELEMENT = 3.0
-"""What no element may be off by, in root mean squares of its row, however large the baseline's largest error: below the planted one."""
+"""What no element may be off by, in root mean squares of its row, whatever the baseline shows: less than the planted one."""
 CONSTANT_ERRORS = 5.0
 """Standard errors that a constant may seem off by chance; dozens of constants are looked at in each race."""
 

@@ -65,6 +65,10 @@ class RaceRules(Value):
     steps: int = Field(gt=0, description="N: a run has a random number of steps in [N, 2N]")
     margin: float = Field(ge=0, lt=1, description="gain that must be exceeded, relative")
     control_blocks: int = Field(ge=0, description="A/A blocks of the session")
+    untimed_checks: tuple[Literal["regime", "one_step"], ...] = Field(
+        default=("regime", "one_step"),
+        description="checks beside chains, of a model that offers them: other regimes of data, single steps",
+    )
     guard_configurations: int = Field(ge=0, description="configurations drawn by the harness that were not advertised")
     guard_loss: float = Field(ge=0, lt=1, description="largest loss allowed on a guard configuration, relative")
     checked_share: float = Field(

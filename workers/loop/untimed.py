@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.domain.configuration import Configuration
+from gatekeeper.domain.race import RaceRules
 from gatekeeper.domain.samples import Arm
 from kernels_under_test.contract import StepOracle
 from workers.inspection import difference
@@ -78,21 +79,22 @@ def runs_for(configuration: Configuration, sequences: int, least: int = 2) -> in
     return max(least, -(-sequences // configuration.requests))
 
 
-def offered(model: Model) -> tuple[str, ...]:
-    """Return the checks that a model offers beside those of every race."""
+def offered(model: Model, rules: RaceRules) -> tuple[str, ...]:
+    """Return the checks that a model offers beside those of every race, and that the rules ask for."""
     found = [REGIME] if set(model.problem.regimes) - {"normal"} else []
-    return tuple([*found, ONE_STEP] if isinstance(model.oracle, StepOracle) else found)
+    every = [*found, ONE_STEP] if isinstance(model.oracle, StepOracle) else found
+    return tuple(check for check in every if check in rules.untimed_checks)
 
 
 class Plan:
     """Which loads and tasks the configurations need. The first loads are the configurations themselves, in their order."""
 
-    def __init__(self, model: Model, configurations: Sequence[Configuration]) -> None:
+    def __init__(self, model: Model, configurations: Sequence[Configuration], rules: RaceRules) -> None:
         self.loads = [
             Load(n, min(CHAIN_STEPS, c.context // c.query_tokens), "normal") for n, c in enumerate(configurations)
         ]
         self.tasks: list[Task] = []
-        checks = offered(model)
+        checks = offered(model, rules)
         for number, configuration in enumerate(configurations):
             steps = self.loads[number].steps
             chains = runs_for(configuration, CHAIN_SEQUENCES)
