@@ -41,8 +41,8 @@ showed up to 0.38 in 500 rows, the candidate three times as much as stock over t
 SHORT_GAIN = 1e-3
 """The gain'"'"'s in other regimes, whose runs have one or four steps: over eight requests honest arms reached 5.8e-4."""
 ROUTING_FLOOR = Shortfall(mean=1e-4, largest=8e-2)
-"""Scores differ by bf16 rounding of their inputs: swaps of near ties are no fault. An honest candidate showed one of 0.048 beside the stock
-path's largest of 0.006 (1,024 choices); wrong routing shows in the mean."""
+"""Scores differ by bf16 rounding of their inputs: swaps of near ties are no fault. An honest candidate showed one of 0.048 beside
+the stock path's largest of 0.006 (1,024 choices); wrong routing shows in the mean."""
 
 Key = tuple[str, str, str, str]
 """Check, regime, tensor and part."""

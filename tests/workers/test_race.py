@@ -146,7 +146,7 @@ def test_chains_bring_requests_together_and_not_rows():
 
 
 def test_a_candidate_that_uses_up_the_time_itself_is_no_void_race():
-    result = run("variants:slowbuild", longest=4)
+    result = run("variants:slowbuild", longest=12)
     assert (result.status, result.outcome) == (RaceStatus.STOPPED, RaceOutcome.WRONG), result.faults
     assert "RUN_TIMEOUT" in codes(result)
 

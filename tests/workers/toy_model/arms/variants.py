@@ -232,7 +232,7 @@ class SlowBuild(Arm):
     """Uses up the race's time when it does not like how the race goes."""
 
     def make(self, t):
-        time.sleep(3)
+        time.sleep(8)
         return lambda: honest(t)
 
 
