@@ -6,6 +6,7 @@ The first argument is the number of the protocol's socket. It is moved away at o
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import mmap
@@ -26,7 +27,10 @@ else:
     contract, wire = importlib.import_module("contract"), importlib.import_module("wire")
     sys.path.pop(0)
 
-import torch
+gc.disable()  # nothing to collect while a thousand modules are loaded, and a tenth of the time
+import torch  # noqa: E402
+
+gc.enable()
 
 Frame = tuple[wire.Kind, bytes, list[int]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +30,8 @@ SLOW_FACTOR = 2.0
 """A candidate that was waited for this much longer than the baseline, and for half of the race's time, has used it up itself."""
 CHAIN_PLAN = Plan(0, False, Arm.BASELINE)
 Progress = Callable[[dict[str, Any]], None]
+Timed = tuple[Plan, Sequence[int]]
+"""A block to time: how its pair starts, and the numbers of the configurations that it runs."""
 _random = random.SystemRandom()
 
 
@@ -57,6 +60,8 @@ class Session:
         self._supports: list[SupportAnswer] = []
         self._faults: list[RaceFault] = []
         self._blocks_done = 0
+        self._ahead: dict[Arm, Side] = {}
+        """The next block's pair, which starts up while the oracle is at work."""
         self._waited = dict.fromkeys(Arm, 0.0)
 
     def _draw_guards(self) -> list[Configuration]:
@@ -85,6 +90,9 @@ class Session:
             if stop.fault is not None:
                 self._faults.append(stop.fault)
             return self._result(stop.status, stop.outcome)
+        finally:
+            for side in self._ahead.values():
+                side.close()
         return self._result(RaceStatus.FINISHED, RaceOutcome.VOID)
 
     def _check_problem(self) -> None:
@@ -122,31 +130,37 @@ class Session:
             raise Stop(RaceStatus.STOPPED, RaceOutcome.WRONG)
 
     def _correctness(self, sides: dict[Arm, Side]) -> None:
-        """Make the untimed runs: one pair of processes, every configuration; then let the oracle follow all of them."""
+        """Make the untimed runs: one pair of processes, every configuration; the oracle follows while the next are made."""
         plan = untimed.Plan(self._course.model, self._all, self._rules)
-        made: list[untimed.Made] = []
-        unsteady: list[untimed.Unsteady] = []
+        chains, steps = 0, 0
 
         def work(block: BlockRun) -> None:
-            for found in untimed.run_all(plan, block, self._all):
-                (made if isinstance(found, untimed.Made) else unsteady).append(found)  # type: ignore[arg-type]
+            nonlocal chains, steps
+            untimed.build_all(plan, block, self._all)
             for number, record in enumerate(self._records):
                 record.stages = {arm: sides[arm].stages[number] for arm in Arm}
+            for check in (untimed.CHAIN, untimed.REGIME, untimed.ONE_STEP):
+                oracle = ThreadPoolExecutor(1)
+                try:
+                    done = []
+                    for one in untimed.run_tasks(plan, block, check):
+                        done.append(oracle.submit(self._records[one.task.number].untimed, one))
+                        chains, steps = chains + 1, max(steps, one.task.steps)
+                    for followed in done:
+                        followed.result()
+                finally:
+                    oracle.shutdown(cancel_futures=True)
+                self._stop_if_wrong()
+            unsteady = list(untimed.run_again(plan, block, self._all))
+            for number, record in enumerate(self._records):
+                record.steady([one for one in unsteady if one.number == number])
 
-        self._in_block(CHAIN_PLAN, sides, work)
-        for check in (untimed.CHAIN, untimed.REGIME, untimed.ONE_STEP):
-            for one in made:
-                if one.task.check == check:
-                    self._records[one.task.number].untimed(one)
-            self._stop_if_wrong()
-        for number, record in enumerate(self._records):
-            record.steady([one for one in unsteady if one.number == number])
-        steps = max(one.task.steps for one in made)
-        self._progress({"event": "correctness", "chains": len(made), "steps": steps})
+        self._in_block(CHAIN_PLAN, sides, work, awake=False)
+        self._progress({"event": "correctness", "chains": chains, "steps": steps})
         self._stop_if_wrong()
 
-    def _race(self) -> None:
-        """Run units of blocks until a look decides; the A/A unit stands at a random place before the first look."""
+    def _first_blocks(self) -> list[Timed]:
+        """Return the blocks before the first look; the A/A unit stands at a random place among them."""
         first = next_look(self._rules, 0)
         assert first is not None
         units = [(pair, False) for pair in range(first // 2)]
@@ -154,8 +168,14 @@ class Session:
             units.insert(_random.randrange(len(units) + 1), (pair, True))
         advertised = range(len(self._request.configurations))
         everything = range(len(self._all))
-        self._units([(pair, advertised if control else everything, control) for pair, control in units])
+        return _blocks([(pair, advertised if control else everything, control) for pair, control in units])
+
+    def _race(self) -> None:
+        """Run blocks until a look decides."""
+        blocks = self._first_blocks()
+        advertised = range(len(self._request.configurations))
         while True:
+            self._run_blocks(blocks)
             configurations = [r.record() for r in self._records[: len(advertised)]]
             guards = [r.record() for r in self._records[len(advertised) :]]
             decision = judge_times(self._request, configurations, guards, self._alpha)
@@ -165,27 +185,20 @@ class Session:
                 return
             live = [n for n in advertised if self._all[n].label in decision.undecided]
             have = len(self._records[live[0]].blocks) // 2
-            self._units([(pair, live, False) for pair in range(have, decision.next_look // 2)])
+            blocks = _blocks([(pair, live, False) for pair in range(have, decision.next_look // 2)])
 
-    def _units(self, units: Sequence[tuple[int, Sequence[int], bool]]) -> None:
-        """Run units of (pair, configurations, control). The next pair of processes starts while the oracle is at work."""
-        blocks = [(plan, numbers) for pair, numbers, control in units for plan in Plan.unit(pair, control=control)]
-        sides = self._start(blocks[0][0])
+    def _run_blocks(self, blocks: Sequence[Timed]) -> None:
+        """Run blocks one after the other. The next pair of processes starts while the oracle is at work."""
         for index, (plan, numbers) in enumerate(blocks):
+            sides, self._ahead = self._ahead or self._start(plan), {}
             chosen = self._block(plan, sides, numbers)
-            sides = self._start(blocks[index + 1][0]) if index + 1 < len(blocks) else {}
-            try:
-                for number, pair in chosen:
-                    self._records[number].follow(pair, "timed")
-                self._blocks_done += 1
-                self._progress(
-                    {"event": "block", "done": self._blocks_done, "pair": plan.pair, "control": plan.control}
-                )
-                self._stop_if_wrong()
-            except BaseException:
-                for side in sides.values():
-                    side.close()
-                raise
+            if index + 1 < len(blocks):
+                self._ahead = self._start(blocks[index + 1][0])
+            for number, pair in chosen:
+                self._records[number].follow(pair, "timed")
+            self._blocks_done += 1
+            self._progress({"event": "block", "done": self._blocks_done, "pair": plan.pair, "control": plan.control})
+            self._stop_if_wrong()
 
     def _block(self, plan: Plan, sides: dict[Arm, Side], numbers: Sequence[int]) -> list[tuple[int, Pair]]:
         """Time one block; return the pairs of runs that were drawn for the oracle: at least one at each configuration."""
@@ -226,8 +239,10 @@ class Session:
         )  # fmt: skip
         return Stop(RaceStatus.STOPPED, RaceOutcome.WRONG, fault)
 
-    def _in_block(self, plan: Plan, sides: dict[Arm, Side], work: Callable[[BlockRun], None]) -> None:
-        block = BlockRun(self._course, plan, sides, tick=lambda: self._in_time(sides, plan))
+    def _in_block(
+        self, plan: Plan, sides: dict[Arm, Side], work: Callable[[BlockRun], None], *, awake: bool = True
+    ) -> None:
+        block = BlockRun(self._course, plan, sides, tick=lambda: self._in_time(sides, plan), awake=awake)
         try:
             with block:
                 work(block)
@@ -310,3 +325,8 @@ class Session:
         decided = decision.outcome or RaceOutcome.VOID
         reasons = [f"{reason.code} at {reason.where}: {reason.message}" for reason in decision.because(decided)]
         return RaceResult.model_validate({**result.model_dump(), "outcome": decided, "reasons": tuple(reasons)})
+
+
+def _blocks(units: Sequence[tuple[int, Sequence[int], bool]]) -> list[Timed]:
+    """Return the blocks of units of (pair, configurations, control)."""
+    return [(plan, numbers) for pair, numbers, control in units for plan in Plan.unit(pair, control=control)]

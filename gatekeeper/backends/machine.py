@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -114,6 +114,27 @@ class Machine:
             return time.time() - (self.place / "wanted").stat().st_mtime < WANTED_SECONDS
         except FileNotFoundError:
             return False
+
+
+@contextmanager
+def beside_a_race(usable: Set[int]) -> Iterator[None]:
+    """Keep every thread of this process, and what they start, off the last of the usable cores while the block runs.
+
+    There a race times its arms (``workers.environment.cores``); a service that answers questions meanwhile should do so elsewhere.
+    """
+    left = usable - {max(usable)}
+    if left:
+        _bind(left)
+    try:
+        yield
+    finally:
+        _bind(usable)
+
+
+def _bind(cores: Set[int]) -> None:
+    for name in os.listdir("/proc/self/task"):  # noqa: PTH208  (numbers, not paths)
+        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+            os.sched_setaffinity(int(name), cores)
 
 
 @contextmanager

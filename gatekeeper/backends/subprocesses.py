@@ -19,7 +19,7 @@ from typing import IO, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from gatekeeper.backends.machine import Machine
+from gatekeeper.backends.machine import Machine, beside_a_race
 from gatekeeper.context import Exported, Progress
 from gatekeeper.domain.documents import Document
 from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
@@ -82,6 +82,7 @@ class SubprocessRunner:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._cores = os.sched_getaffinity(0)
 
     def race(self, order: RaceOrder, exported: Exported, progress: Progress, stop: threading.Event) -> RaceResult:
         """Run a race; see :class:`gatekeeper.context.Runner`."""
@@ -90,7 +91,7 @@ class SubprocessRunner:
         data = order.model_dump_json().encode()
         if isinstance(request.baseline, TreeSource):
             raise Rejected("a baseline is installed code", code="RACE_SOURCE", expected="installed", found="tree")
-        with self._turn(self._machine.racing, stop):
+        with self._turn(self._machine.racing, stop), beside_a_race(self._cores):
             work = _Work(self._race_program, request.candidate, data, seconds, progress, stop)
             return self._run(work, RaceResult, exported)
 
@@ -150,11 +151,15 @@ class SubprocessRunner:
         with self._lock:
             if self._closed:
                 raise _stopping()
+            # A child inherits from this thread, which may have been moved aside for the race.
+            aside = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, self._cores)
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 cwd=ROOT, env=clean_environment(scratch), start_new_session=True,
             )  # fmt: skip
             self._running.add(process)
+            os.sched_setaffinity(0, aside)
         said: deque[str] = deque(maxlen=5)
         answer = bytearray()
         assert process.stdin and process.stdout and process.stderr

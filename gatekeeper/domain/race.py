@@ -65,6 +65,12 @@ class RaceRules(Value):
     steps: int = Field(gt=0, description="N: a run has a random number of steps in [N, 2N]")
     margin: float = Field(ge=0, lt=1, description="gain that must be exceeded, relative")
     control_blocks: int = Field(ge=0, description="A/A blocks of the session")
+    chain_sequences: int = Field(
+        default=16,
+        ge=2,
+        description="requests that the untimed chains of a configuration bring together, at least, each over a run of its own: what "
+        "an error figure varies with; several query tokens of a request count as one",
+    )
     untimed_checks: tuple[Literal["regime", "one_step"], ...] = Field(
         default=("regime", "one_step"),
         description="checks beside chains, of a model that offers them: other regimes of data, single steps",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kernels_under_test.kimi_k3.shards import MX_BLOCK
+from kernels_under_test.kimi_k3.parts import MX_BLOCK
 from kernels_under_test.kimi_k3.sizes import Sizes
 
 CACHE_BYTES = {"bf16": 2, "fp8_e4m3": 1}

@@ -1,12 +1,42 @@
-"""Names, shapes and dtypes of a layer's weights, and of what a rank's peers send it."""
+"""Names, shapes and dtypes of a layer's weights, and of what a rank's peers send it; the names of regimes. No torch here: whoever
+asks for a problem's facts or shapes should not have to load it."""
 
 from __future__ import annotations
 
-from kernels_under_test.kimi_k3.shards import MX_BLOCK
+from kernels_under_test.contract import Shape
 from kernels_under_test.kimi_k3.sizes import Layer, Sizes
+
+MX_BLOCK = 32
+"""Elements along the input that share one scale of MXFP4 or MXFP8."""
+
+ROWS = ("f_b", "a_log", "dt_bias", "q_b", "w_uk", "w_uv")
+"""Cut along their first axis."""
+COLUMNS = ("o_proj", "shared_down", "dense_down")
+"""Cut along their second axis, the input; what the ranks make of them is added up."""
+PAIRS = ("shared_gate_up", "dense_gate_up")
+"""Gate rows, then up rows: each half is cut."""
+EXPERTS = ("w13", "w13_scale", "w2", "w2_scale")
+STATES = ("recurrent_state", "conv_state")
+SHARDED = frozenset((*ROWS, *COLUMNS, *PAIRS, *EXPERTS, *STATES, "in_proj", "conv"))
+"""Last parts of the names of tensors that differ from rank to rank; all others are the same on every rank."""
+
+REGIMES = ("normal", "heavy", "x8", "zeros", "padded", "ties")
+"""``heavy``: one state or residual value in 16 is 4 times, one in 256 is 16 times as large; ``x8``: all are 8 times as large;
+``zeros``: fresh states, residuals and cached tokens all zero; ``padded``: the last of several requests is a padded one;
+``ties``: experts in pairs with equal router weights and bias."""
 
 Part = tuple[str, tuple[int, ...], str]
 """Name behind ``layers.<index>.``, shape, dtype."""
+
+
+def pages_per_request(shape: Shape) -> int:
+    """Return how many entries of the block table the longest request needs: one covers page size x ranks tokens."""
+    return -(-shape.context // (shape.page_size * shape.decode_context_parallel))
+
+
+def part_of(name: str) -> str:
+    """Return the last part of a tensor's name: ``w13`` of ``layers.7.w13``."""
+    return name.rsplit(".", 1)[-1]
 
 
 def _residuals(s: Sizes) -> list[Part]:

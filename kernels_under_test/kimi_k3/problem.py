@@ -44,8 +44,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels_under_test.contract import EXPERT_IDS, OUT, Role, Shape, TensorSpec, X
-from kernels_under_test.kimi_k3 import shards, values
-from kernels_under_test.kimi_k3.parts import layer_weights, peers
+from kernels_under_test.kimi_k3.parts import (
+    EXPERTS,
+    REGIMES,
+    SHARDED,
+    STATES,
+    layer_weights,
+    pages_per_request,
+    part_of,
+    peers,
+)
 from kernels_under_test.kimi_k3.sizes import FAMILIES, Layer, ProblemFile, Sizes, read
 
 if TYPE_CHECKING:
@@ -61,7 +69,7 @@ _CACHE = {"bf16": "bfloat16", "fp8_e4m3": "float8_e4m3fn"}
 class KimiProblem:
     """One problem size; see the module's table. Implements :class:`kernels_under_test.contract.Problem`."""
 
-    regimes: Sequence[str] = values.REGIMES
+    regimes: Sequence[str] = REGIMES
 
     def __init__(self, file: ProblemFile) -> None:
         self.file = file
@@ -126,7 +134,7 @@ class KimiProblem:
         self.require(shape)
         s = self.file.sizes.on_rank(shape.tensor_parallel)
         rows, requests = shape.rows, shape.requests
-        ranks, width = shape.decode_context_parallel, values.pages_per_request(shape)
+        ranks, width = shape.decode_context_parallel, pages_per_request(shape)
         several = s.speculative_tokens > 0
         first, slots = self.file.first_blocks, (requests, 1 + s.speculative_tokens) if several else (requests,)
         specs = [TensorSpec(X, (rows, s.hidden), "bfloat16", Role.INPUT)]
@@ -163,7 +171,7 @@ class KimiProblem:
 
     def _lead(self, name: str, shape: Shape) -> tuple[int, ...]:
         """The leading axis of a tensor that differs from rank to rank, where all ranks are simulated."""
-        several = shape.tensor_parallel > 1 and not self.sharded and shards.part_of(name) in shards.SHARDED
+        several = shape.tensor_parallel > 1 and not self.sharded and part_of(name) in SHARDED
         return (shape.tensor_parallel,) if several else ()
 
     def _states(self, s: Sizes, layer: Layer, shape: Shape) -> list[TensorSpec]:
@@ -176,7 +184,7 @@ class KimiProblem:
                 TensorSpec(at + "recurrent_state", recurrent, "float32", Role.STATE),
                 TensorSpec(at + "conv_state", conv, "bfloat16", Role.STATE),
             ]
-        pages = shape.requests * values.pages_per_request(shape) + 1 + SPARE_PAGES
+        pages = shape.requests * pages_per_request(shape) + 1 + SPARE_PAGES
         cache = (shape.decode_context_parallel, pages, shape.page_size, s.cache_row)
         return [TensorSpec(at + "kv_cache", cache, _CACHE[self.dtype(shape, "kv_cache")], Role.STATE)]
 
@@ -198,6 +206,8 @@ class KimiProblem:
         Raises:
             ValueError: if the shape or the regime is unknown, or ``steps`` steps do not fit the context.
         """
+        from kernels_under_test.kimi_k3 import values
+
         specs = self.tensors(shape)
         split = shape.tensor_parallel > 1 and not self.sharded
         # Shards are cut from the values of one rank, so that every number of ranks holds the same model.
@@ -212,12 +222,12 @@ class KimiProblem:
         s, total = self.file.sizes, 0
         reads = shape.requests * shape.query_tokens
         for spec in self.tensors(shape):
-            count, size, part = prod(spec.shape), _BYTES[spec.dtype], shards.part_of(spec.name)
-            if part in shards.EXPERTS:
+            count, size, part = prod(spec.shape), _BYTES[spec.dtype], part_of(spec.name)
+            if part in EXPERTS:
                 total += count // s.experts * s.top_k * size
             elif part in ("router", "latent_down", "latent_up") and self.sharded:
                 total += count // shape.tensor_parallel * size  # a rank needs its own rows only
-            elif part in shards.STATES:
+            elif part in STATES:
                 slots = shape.requests * (1 + s.speculative_tokens) + 1 + SPARE_SLOTS
                 each = count // slots * size
                 total += shape.requests * each * (1 + shape.query_tokens if part == "recurrent_state" else 2)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from kernels_under_test.contract import EXPERT_IDS, OUT, Problem, Role, Shape, Trace
-from kernels_under_test.kimi_k3.shards import SHARDED, part_of
+from kernels_under_test.kimi_k3.parts import SHARDED, part_of
 
 F64 = torch.float64
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)

@@ -11,28 +11,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from kernels_under_test.kimi_k3.parts import COLUMNS, MX_BLOCK, PAIRS, SHARDED, part_of
 from kernels_under_test.kimi_k3.sizes import Sizes
 
-MX_BLOCK = 32
-"""Elements along the input that share one scale of MXFP4 or MXFP8."""
 PAD_SCALE = 200
 """Scale byte of padded blocks, whose codes are zero: any value but 255, which is NaN."""
-
-ROWS = ("f_b", "a_log", "dt_bias", "q_b", "w_uk", "w_uv")
-"""Cut along their first axis."""
-COLUMNS = ("o_proj", "shared_down", "dense_down")
-"""Cut along their second axis, the input; what the ranks make of them is added up."""
-PAIRS = ("shared_gate_up", "dense_gate_up")
-"""Gate rows, then up rows: each half is cut."""
-EXPERTS = ("w13", "w13_scale", "w2", "w2_scale")
-STATES = ("recurrent_state", "conv_state")
-SHARDED = frozenset((*ROWS, *COLUMNS, *PAIRS, *EXPERTS, *STATES, "in_proj", "conv"))
-"""Last parts of the names of tensors that differ from rank to rank; all others are the same on every rank."""
-
-
-def part_of(name: str) -> str:
-    """Return the last part of a tensor's name: ``w13`` of ``layers.7.w13``."""
-    return name.rsplit(".", 1)[-1]
 
 
 def cut(value: Tensor, axis: int, groups: int, ranks: int, *, width: int = 0, fill: float = 0) -> Tensor:

@@ -15,13 +15,9 @@ from torch import Tensor
 
 from kernels_under_test import hashrng
 from kernels_under_test.contract import Role, Shape, TensorSpec
-from kernels_under_test.kimi_k3.shards import MX_BLOCK, SHARDED, part_of, split
+from kernels_under_test.kimi_k3.parts import MX_BLOCK, REGIMES, SHARDED, pages_per_request, part_of
+from kernels_under_test.kimi_k3.shards import split
 from kernels_under_test.kimi_k3.sizes import ProblemFile
-
-REGIMES = ("normal", "heavy", "x8", "zeros", "padded", "ties")
-"""``heavy``: one state or residual value in 16 is 4 times, one in 256 is 16 times as large; ``x8``: all are 8 times as large;
-``zeros``: fresh states, residuals and cached tokens all zero; ``padded``: the last of several requests is a padded one;
-``ties``: experts in pairs with equal router weights and bias."""
 
 NULL = 0
 """Reserved state slot and cache page; both hold NaN."""
@@ -29,11 +25,6 @@ FP8_MOST = 448.0
 """Largest number of E4M3; what lies beyond is stored as this."""
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _E2M1_RMS = 2.926
-
-
-def pages_per_request(shape: Shape) -> int:
-    """Return how many entries of the block table the longest request needs: one covers page size x ranks tokens."""
-    return -(-shape.context // (shape.page_size * shape.decode_context_parallel))
 
 
 def local_index(position: Tensor, ranks: int, interleave: int) -> tuple[Tensor, Tensor]:

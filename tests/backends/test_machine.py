@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from gatekeeper.backends.machine import WANTED_SECONDS, Machine
+from gatekeeper.backends.machine import WANTED_SECONDS, Machine, beside_a_race
 from gatekeeper.domain.errors import ConfigurationError, Postponed
 
 
@@ -104,3 +105,22 @@ def test_jailed_code_of_another_user_can_reach_its_files_and_change_nothing(plac
     finally:
         os.umask(before)
     assert (modes, others) == ([0o711, 0o711], 0)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be kept free")
+def test_beside_a_race_every_thread_leaves_the_arms_core_and_comes_back() -> None:
+    usable, stop = os.sched_getaffinity(0), threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    try:
+        with beside_a_race(usable):
+            found = [os.sched_getaffinity(thread) for thread in (0, other.native_id)]
+            child = subprocess.run(
+                [sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))"], capture_output=True
+            )
+        assert found == [usable - {max(usable)}] * 2
+        assert int(child.stdout) == len(usable) - 1
+        assert [os.sched_getaffinity(thread) for thread in (0, other.native_id)] == [usable] * 2
+    finally:
+        stop.set()
+        other.join()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.machine import Machine
+from gatekeeper.backends.machine import Machine, beside_a_race
 from gatekeeper.backends.subprocesses import SubprocessRunner
 from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
 from gatekeeper.domain.race import ProbeRequest, TreeSource
@@ -218,3 +218,17 @@ def test_a_run_that_is_no_longer_wanted_does_not_wait_for_the_machine() -> None:
     with Machine(PLACES[-1]).racing(), pytest.raises(Postponed):
         probe(made, stop=stop)
     assert time.monotonic() - before < 4
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be kept free")
+def test_a_worker_may_use_every_core_also_while_this_process_stands_aside() -> None:
+    program = READ + (
+        "import os; print(json.dumps({'event': 'cores', 'found': sorted(os.sched_getaffinity(0))}), file=sys.stderr);"
+        f"print('{ANSWER}')"
+    )
+    made, usable = runner(program), os.sched_getaffinity(0)
+    events: list[Mapping[str, Any]] = []
+    with beside_a_race(usable):
+        probe(made, events)
+        assert os.sched_getaffinity(0) == usable - {max(usable)}
+    assert events[0]["found"] == sorted(usable)

@@ -16,7 +16,7 @@ from gatekeeper.domain.race import RaceOutcome, RaceResult, RaceStatus
 from tests.workers.conftest import MODELS, ROOT, toy_order
 from workers.cgroups import own_groups
 from workers.launch import descendants
-from workers.loop.untimed import CHAIN_SEQUENCES, runs_for
+from workers.loop.untimed import runs_for
 from workers.race import race
 
 
@@ -142,7 +142,7 @@ def test_a_used_up_deadline_is_void():
 def test_chains_bring_requests_together_and_not_rows():
     shapes = [(1, 1), (8, 1), (8, 8), (64, 1)]
     made = [Configuration(rows=rows, query_tokens=tokens, context=64, page_size=4) for rows, tokens in shapes]
-    assert [runs_for(configuration, CHAIN_SEQUENCES) for configuration in made] == [16, 2, 16, 2]
+    assert [runs_for(configuration, 16) for configuration in made] == [16, 2, 16, 2]
 
 
 def test_a_candidate_that_uses_up_the_time_itself_is_no_void_race():

@@ -112,8 +112,10 @@ class BlockRun:
         *,
         tick: Callable[[], None] = lambda: None,
         data_seed: int | None = None,
+        awake: bool = True,
     ) -> None:
         self.course, self.plan, self.sides = course, plan, sides
+        self._awake = awake and course.cores.arms is not None
         self._tick = tick
         """Called before an arm gets time; it raises when there is none left."""
         self.leftovers: dict[Arm, int] = {}
@@ -169,7 +171,7 @@ class BlockRun:
         self._tick()
         other = self.sides[Arm.BASELINE if arm is Arm.CANDIDATE else Arm.CANDIDATE]
         with guarded(self.sides[arm]):
-            return run(self.sides[arm], other, number, self._weights[number], data, self.course.cores.arms)
+            return run(self.sides[arm], other, number, self._weights[number], data, self.course.cores.arms, self._awake)
 
     def group(self, number: int, keep: Callable[[Pair], None]) -> Group:
         """Run one ABBA or BAAB group of two seeds and hand both pairs of snapshots to ``keep``.

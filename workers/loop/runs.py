@@ -175,9 +175,17 @@ def prepare(weights: Weights, arena: Arena, data: Data) -> None:
 
 
 def run(
-    side: Side, other: Side | None, number: int, weights: Weights, data: Data, cpus: tuple[int, ...] | None
+    side: Side,
+    other: Side | None,
+    number: int,
+    weights: Weights,
+    data: Data,
+    cpus: tuple[int, ...] | None,
+    awake: bool = True,
 ) -> Snapshot:
     """Time one run of ``side`` at its configuration ``number`` while ``other`` stands still; both are frozen before and after.
+
+    ``awake``: look for its end without rest, if the harness has a core of its own.
 
     Raises:
         ArmFailed: if the arm does not finish as told, or does not stand still after it.
@@ -194,7 +202,7 @@ def run(
     side.process.thaw()
     try:
         # With a core of its own the harness looks without rest: the time until it wakes up would be free work after "done".
-        side.channel.done(number, data.steps, RUN_SECONDS, awake=cpus is not None)
+        side.channel.done(number, data.steps, RUN_SECONDS, awake=awake and cpus is not None)
     finally:
         stand_still(side)
     # Read after the freeze: what an arm does after it has said "done" is still on its clock.

@@ -1,7 +1,7 @@
 """The runs of the correctness pass, before any time is taken: chains, short chains in every regime, single steps, repeats.
 
-All are run by one pair of processes, first all of them, then the oracle follows. Which runs a configuration needs is counted in
-requests, since those, not rows, are what an error varies with.
+All are run by one pair of processes, while the oracle follows those before: nothing is timed. Which runs a configuration needs is
+counted in requests, since those, not rows, are what an error varies with.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from workers.models import Model, shape_of
 CHAIN, REGIME, ONE_STEP = "chain", "regime", "one_step"
 CHAIN_STEPS = 32
 """Steps of a correctness chain in unit normal data; fewer where the context is shorter."""
-CHAIN_SEQUENCES = 16
-"""Requests that the chains of a configuration bring together, at least, each over a run of its own: what an error figure varies
-with. Rows of one request (several query tokens) count as one. At least two chains."""
 REGIME_STEPS, REGIME_SEQUENCES = 4, 8
 STEP_SEQUENCES = 16
 CONSTANT_SEQUENCES = 12
@@ -97,7 +94,7 @@ class Plan:
         checks = offered(model, rules)
         for number, configuration in enumerate(configurations):
             steps = self.loads[number].steps
-            chains = runs_for(configuration, CHAIN_SEQUENCES)
+            chains = runs_for(configuration, rules.chain_sequences)
             self.tasks.append(Task(number, number, CHAIN, "normal", steps, chains))
             short = min(REGIME_STEPS, configuration.context // configuration.query_tokens)
             for regime in model.problem.regimes if REGIME in checks else ():
@@ -115,15 +112,23 @@ class Plan:
         return len(self.loads) - 1
 
 
-def run_all(plan: Plan, block: BlockRun, configurations: Sequence[Configuration]) -> Iterator[Made | Unsteady]:
-    """Build everything and run every task, then the repeats; hand out each pair as it is made."""
+def build_all(plan: Plan, block: BlockRun, configurations: Sequence[Configuration]) -> None:
+    """Let both arms build everything that the plan's runs need."""
     shapes = [shape_of(configurations[load.number]) for load in plan.loads]
     block.load(shapes, [load.steps for load in plan.loads], [load.regime for load in plan.loads])
+
+
+def run_tasks(plan: Plan, block: BlockRun, check: str) -> Iterator[Made]:
+    """Run every task of a check; hand out each pair as it is made."""
     for task in plan.tasks:
-        for index in range(task.runs):
+        for index in range(task.runs if task.check == check else 0):
             data = block.draw(task.load, task.steps, task.regime)
             baseline, candidate = (block.shot(arm, task.load, data) for arm in Arm)
             yield Made(task, index, Pair(baseline, candidate))
+
+
+def run_again(plan: Plan, block: BlockRun, configurations: Sequence[Configuration]) -> Iterator[Unsteady]:
+    """Run one run of each configuration again and again; hand out what came out otherwise."""
     for number in range(len(configurations)):
         yield from _repeated(block, number, min(REPEAT_STEPS, plan.loads[number].steps))
 

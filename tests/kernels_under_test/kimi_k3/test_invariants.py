@@ -14,8 +14,9 @@ from kernels_under_test import hashrng
 from kernels_under_test.contract import Role, Shape
 from kernels_under_test.kimi_k3.baseline.stock import baseline
 from kernels_under_test.kimi_k3.candidate.gate import candidate
+from kernels_under_test.kimi_k3.parts import SHARDED, part_of
 from kernels_under_test.kimi_k3.problem import load
-from kernels_under_test.kimi_k3.shards import SHARDED, part_of, split
+from kernels_under_test.kimi_k3.shards import split
 from tests.kernels_under_test.kimi_k3.steps import any_ids, changed, close, filled, followed, inputs, same, stepped
 
 QUICK = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
