@@ -34,6 +34,9 @@ class Retryable(GatekeeperError):
 class Postponed(Retryable):
     """Not now, through nobody's fault (the machine is taken): tried again soon, and that was no attempt."""
 
+    retry_after: float | None = None
+    """Seconds after which it may be tried again, where that is known; soon otherwise."""
+
 
 class Disturbed(Retryable):
     """The work was done and is worth nothing, because something else disturbed it; such tries are counted by themselves."""

@@ -36,7 +36,7 @@ class Throttled(Postponed):
 
     def __init__(self, message: str, *, retry_after: float, found: str = "") -> None:
         super().__init__(message, code="GITHUB_LIMIT", expected=f"a pause of {retry_after:.0f} s", found=found)
-        self.retry_after = retry_after
+        self.retry_after: float = retry_after
 
 
 class Missing(Conflict):

@@ -23,6 +23,8 @@ from gatekeeper.store.jobs import Spent
 Handler = Callable[[Context, Claim], None]
 FailureHook = Callable[[Context, Claim, BaseException], None]
 POSTPONED_PAUSE = timedelta(seconds=3)
+LONGEST_TOLD = timedelta(hours=1)
+"""The longest pause that another service may ask for: its limits are by the hour."""
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=2), timedelta(minutes=5)
 LONGEST_ERROR = 4000
 LOG = structlog.get_logger(__name__)
@@ -110,7 +112,13 @@ def spent_by(error: Retryable) -> Spent:
 
 
 def _pause_after(claim: Claim, error: Retryable) -> timedelta:
-    return POSTPONED_PAUSE if isinstance(error, Postponed) else pause(claim.attempt + claim.voids)
+    if not isinstance(error, Postponed):
+        return pause(claim.attempt + claim.voids)
+    if error.retry_after is None:
+        return POSTPONED_PAUSE
+    # What was told to wait comes back no earlier than told; jobs that were told the same do not come back as one.
+    told = min(timedelta(seconds=max(0.0, error.retry_after)), LONGEST_TOLD)
+    return max(POSTPONED_PAUSE, told * random.uniform(1.0, 1.1))  # noqa: S311  (spreads load, as below)
 
 
 def tell(ctx: Context, claim: Claim, error: BaseException, handlers: Handlers) -> None:

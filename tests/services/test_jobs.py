@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.domain.errors import Conflict, Rejected, Retryable
+from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
 from gatekeeper.domain.jobs import Claim, JobKind, JobState
 from gatekeeper.services.jobs import Handlers, pause, run
 from gatekeeper.services.reconcile import reconcile
@@ -220,3 +220,15 @@ def waiting(bench: Bench) -> set[str]:
     with bench.ctx.store.read() as uow:
         rows = [uow.job(job_id) for job_id in uow.due_jobs(10, [JobKind.EVALUATE])]
     return {row.key for row in rows if row is not None}
+
+
+@pytest.mark.parametrize(("told", "least", "most"), [(None, 3, 3), (0.0, 3, 3), (90.0, 90, 99), (1e9, 3600, 3960)])
+def test_what_was_told_when_to_come_back_does_not_come_back_before(
+    bench: Bench, clock: TestClock, told: float | None, least: float, most: float
+) -> None:
+    error = Postponed("a limit is reached", code="LIMIT")
+    error.retry_after = told
+    bench.work = raising(error)
+    job_id = bench.enqueue()
+    bench.run(job_id)
+    assert least <= (bench.job(job_id).run_after - clock.now()).total_seconds() <= most
