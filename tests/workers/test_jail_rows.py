@@ -78,19 +78,28 @@ def test_a_bound_that_was_reached_is_counted_by_the_kernel(way):
 @each_way
 def test_nothing_that_is_written_waits_for_the_next_one(way):
     """`jail-env-inject`, `jail-result-file`: what shells, pip, Python and caches would read at home, and files called results."""
-    writes = """
-import os
+    # An interpreter that was installed below /tmp is shown where it lies, which may be the home of the jail.
+    counts = """
+import os, sys
 from pathlib import Path
 home = Path.home()
+def files():
+    inside = [f for d, _, f in os.walk(home) if not Path(d).is_relative_to(sys.prefix)]
+    return sum(map(len, inside))
+"""
+    writes = (
+        counts
+        + """
 for name in (".bashrc", ".pip/pip.conf", ".config/pip/pip.conf", ".local/lib/python3.11/site-packages/usercustomize.py",
              ".cache/triton/kernel.so", "results.json", "nvidia-smi"):
     (home / name).parent.mkdir(parents=True, exist_ok=True)
     (home / name).write_text("x")
-print(sum(len(files) for _, _, files in os.walk(home)))
+print(files())
 """
+    )
     first = python(way, writes).finish(10)
     assert first.log == "7\n"
-    looks = "import os\nprint(sum(len(f) for _, _, f in os.walk(os.environ['HOME'])), os.environ['TMPDIR'] == os.environ['HOME'])"
+    looks = counts + "print(files(), os.environ['TMPDIR'] == os.environ['HOME'])"
     assert python(way, looks).finish(10).log == "0 True\n"
 
 
