@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -79,12 +80,13 @@ def test_a_bound_that_was_reached_is_counted_by_the_kernel(way):
 def test_nothing_that_is_written_waits_for_the_next_one(way):
     """`jail-env-inject`, `jail-result-file`: what shells, pip, Python and caches would read at home, and files called results."""
     # An interpreter that was installed below /tmp is shown where it lies, which may be the home of the jail.
-    counts = """
-import os, sys
+    counts = f"""
+import os
+import sys
 from pathlib import Path
 home = Path.home()
 def files():
-    inside = [f for d, _, f in os.walk(home) if not Path(d).is_relative_to(sys.prefix)]
+    inside = [f for d, _, f in os.walk(home) if not Path(d).is_relative_to({sys.prefix!r})]
     return sum(map(len, inside))
 """
     writes = (
@@ -171,6 +173,7 @@ def test_a_program_dropped_into_the_jail_is_seen_by_nobody_outside():
         pytest.skip("no jail with namespaces works here")
     code = """
 import os
+import sys
 for folder in [*os.environ["PATH"].split(":"), "/usr/local/bin", "/usr/local/nvidia/bin", "/tmp"]:
     try:
         with open(folder + "/gatekeeper-trojan", "w") as file: file.write("#!/bin/sh\\n")
