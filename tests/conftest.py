@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -84,12 +85,22 @@ def postgres_url() -> Iterator[str]:
         drop_database(server, url)
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of SQLite that is migrated and empty: copied, it costs a hundredth of another migration."""
+    file = tmp_path_factory.mktemp("migrated") / "store.db"
+    engine = make_engine(f"sqlite:///{file}")
+    migrate(engine)
+    engine.dispose()
+    return file
+
+
 @pytest.fixture
 def engine(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
     """An engine on an empty, migrated database of each kind."""
     if backend == "sqlite":
+        shutil.copyfile(request.getfixturevalue("migrated"), tmp_path / "store.db")
         made = make_engine(f"sqlite:///{tmp_path / 'store.db'}")
-        migrate(made)
     else:
         made = make_engine(request.getfixturevalue("postgres_url"))
         names = ", ".join(f'"{table.name}"' for table in METADATA.sorted_tables)

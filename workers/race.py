@@ -2,7 +2,8 @@
 
 Reads a ``RaceOrder``, writes a ``RaceResult``; progress goes to standard error, one JSON object a line. Exit status 0 means that
 standard output holds a result, whatever its outcome; 2 that the order cannot be read; 3 that this machine cannot race it now.
-Baseline and candidate code is never imported here.
+With ``--lines`` it reads order after order, one a line, and answers each with a line: a result, or ``{"error": {...}}``; the
+status is then 0. Baseline and candidate code is never imported here.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def race(
     request = order.request
     jail = jail or find_jail(request.target.minimum_jail)
     model = load_model(request.model, request.problem, models)
+    before = os.sched_getaffinity(0)
     usable = cores()
     runner = Runner()
     try:
@@ -73,6 +75,7 @@ def race(
         deadline = time.monotonic() + request.target.longest_race_seconds
         return Session(order, course, progress or (lambda _event: None), deadline=deadline).run()
     finally:
+        os.sched_setaffinity(0, before)
         runner.close()
 
 
@@ -82,8 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, help="directory that holds the files of a tree source")
     parser.add_argument("--models", type=Path, default=MODELS, help="directory of the models under test")
     parser.add_argument("--jail", choices=("best", "process"), default="best", help="jail level to use")
+    parser.add_argument(
+        "--lines", action="store_true", help="read order after order, one a line; answer each with a line"
+    )
     options = parser.parse_args(arguments)
     _settle()
+    jail = process_jail() if options.jail == "process" else None
+    if options.lines:
+        return _answer_lines(options.tree, options.models, jail)
     try:
         text = sys.stdin.buffer.read(LARGEST_ORDER + 1)
         if len(text) > LARGEST_ORDER:
@@ -95,23 +104,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     swept = cgroups.sweep()
     report({"event": "start", "model": order.request.model, "swept": swept})
     try:
-        jail = process_jail() if options.jail == "process" else None
         result = race(order, tree=options.tree, models=options.models, jail=jail, progress=report)
     except GatekeeperError as error:
-        report(
-            {
-                "event": "error",
-                "code": error.code,
-                "message": error.message,
-                "expected": error.expected,
-                "found": error.found,
-            }
-        )
+        report({"event": "error", **_told(error)})
         return 3 if isinstance(error, Retryable) else 2
     sys.stdout.write(result.model_dump_json() + "\n")
     sys.stdout.flush()
     report({"event": "end", "outcome": result.outcome.value})
     return 0
+
+
+def _answer_lines(tree: Path | None, models: Path, jail: Jail | None) -> int:
+    """Race what each line orders, one after the other: starting up costs as much as the untimed runs of a small problem."""
+    cgroups.sweep()
+    while line := sys.stdin.buffer.readline(LARGEST_ORDER + 1):
+        try:
+            if len(line) > LARGEST_ORDER:
+                raise ValueError(f"expected an order of at most {LARGEST_ORDER} bytes; found more")
+            order = RaceOrder.model_validate_json(line)
+            answer = race(order, tree=tree, models=models, jail=jail, progress=report).model_dump_json()
+        except GatekeeperError as error:
+            answer = json.dumps({"error": _told(error)})
+        except ValueError as error:  # pydantic's are of this kind
+            answer = json.dumps({"error": {"code": "RACE_ORDER", "message": str(error)[:2000]}})
+        sys.stdout.write(answer + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _told(error: GatekeeperError) -> dict[str, str]:
+    return {"code": error.code, "message": error.message, "expected": error.expected, "found": error.found}
 
 
 def _settle() -> None:

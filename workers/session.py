@@ -77,7 +77,8 @@ class Session:
             # The pair of the correctness pass starts up while the candidate is asked what it serves.
             sides = self._start(CHAIN_PLAN, perturb=True)
             try:
-                self._ask_supports()
+                if self._until == "end":
+                    self._ask_supports()
             except BaseException:
                 for side in sides.values():
                     side.close()

@@ -140,7 +140,7 @@ class RaceOrder(Value):
     alpha: float = Field(gt=0, le=0.05)
     until: Literal["end", "correctness"] = Field(
         default="end",
-        description="correctness: nothing is timed, and a candidate that is right ends in an abandoned race",
+        description="correctness: nothing is timed, supports() is not asked, and a candidate that is right ends in an abandoned race",
     )
 
 

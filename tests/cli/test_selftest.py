@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.catalog import load_catalog
 from gatekeeper.cli import main, selftest
 from gatekeeper.domain.planted import Answer, Planted, read_index
+from gatekeeper.domain.race import RaceOrder, RaceOutcome, RaceResult
 
 LINES = """mutants = [
   { name = "fault", at = "states:fault", kind = "fault", expected = "wrong", seen_by = "chain", class = "6" },
@@ -47,18 +49,52 @@ def test_wrong_usage_exits_with_64(arguments: list[str]) -> None:
     assert main(["selftest", *arguments]) == 64
 
 
-def test_a_void_race_is_repeated_and_then_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_a_void_race_is_repeated_and_then_said() -> None:
+    asked: list[object] = []
 
-    def void(planted: Planted, _order: object) -> Answer:
-        asked.append(planted.name)
-        return Answer(name=planted.name, outcome="void", codes=(), seconds=0)
+    def ends(wanted: object) -> str:
+        asked.append(wanted)
+        return "the harness ended with -9: killed"
 
-    monkeypatch.setattr(selftest, "_once", void)
-    monkeypatch.setattr(selftest, "order", lambda *_a, **_k: None)
     planted = read_index(LINES, "index.toml")[0]
-    assert selftest.judged(planted, None, None, quick=True).outcome == "void"  # type: ignore[arg-type]
-    assert asked == ["fault"] * selftest.TRIES
+    answer = selftest.judged(planted, wanted(planted), ends)
+    assert (answer.outcome, answer.codes) == ("void", ("RACE_HARNESS",)) and "killed" in answer.reasons[0]
+    assert len(asked) == selftest.TRIES
+
+
+def wanted(planted: Planted, form: selftest.Form = selftest.QUICK) -> RaceOrder:
+    catalog = load_catalog()
+    return selftest.order(planted, catalog.models["kimi_k3"], catalog.targets["cpu"], form)
+
+
+def test_the_quick_form_times_only_what_the_clock_must_see() -> None:
+    index = {planted.name: planted for planted in selftest._chosen("kimi_k3", (), ())}
+    for name, quick, whole in (
+        ("eps_off", "correctness", "correctness"),
+        ("forks_often", "correctness", "end"),
+        ("slow_5_percent", "end", "end"),
+        ("candidate_again", "end", "end"),
+    ):
+        assert wanted(index[name]).until == quick
+        assert wanted(index[name], selftest.WHOLE).until == whole
+
+
+def test_a_harness_answers_again_after_a_refused_order_and_after_its_end() -> None:
+    planted = next(p for p in selftest._chosen("kimi_k3", (), ()) if p.name == "raises")
+    good = wanted(planted)
+    bad = good.model_copy(update={"request": good.request.model_copy(update={"model": "nobody"})})
+    with selftest.Harness() as harness:
+        refused = harness.ask(bad)
+        assert isinstance(refused, str) and "nobody" in refused
+        first = harness.ask(good)
+        assert isinstance(first, RaceResult) and first.outcome is RaceOutcome.WRONG
+        assert harness._process is not None
+        harness._process.kill()
+        harness._process.wait()
+        ended = harness.ask(good)
+        assert isinstance(ended, str) and "ended with -9" in ended
+        again = harness.ask(good)
+        assert isinstance(again, RaceResult) and again.outcome is RaceOutcome.WRONG
 
 
 def test_a_planted_fault_is_stopped_and_its_honest_twin_passes(
