@@ -107,7 +107,7 @@ def selftest(
         answers[planted.name] = answer
         wrong = surprise(planted, answer)
         console.print(f"{'ok ' if wrong is None else 'BAD'} {planted.name:34} {answer.outcome:12} {answer.seconds:5.0f} s  "
-                      f"{wrong or ' '.join(answer.codes)}", markup=False, highlight=False)  # fmt: skip
+                      f"{wrong or ' '.join(answer.codes)}", markup=False, highlight=False, soft_wrap=True)  # fmt: skip
     seconds = time.monotonic() - began
     show(console, corpus, answers, seconds)
     left = [planted.name for planted in corpus if planted.timed and not form.times(planted)]
@@ -239,10 +239,13 @@ def _answer(planted: Planted, wanted: RaceOrder, result: RaceResult | str) -> An
     reasons = judge_correctness(wanted.request.rules, result)
     blamed = [reason for reason in reasons if reason.outcome is result.outcome] or reasons
     codes = tuple(dict.fromkeys(reason.code for reason in blamed)) or _codes_of(result)
-    nothing_wrong = wanted.until == "correctness" and result.status is RaceStatus.ABANDONED and not reasons
+    outcome = result.outcome.value
+    if wanted.until == "correctness" and result.status is RaceStatus.ABANDONED:  # it came to the end of what was asked
+        left = {reason.outcome for reason in reasons}
+        outcome = RaceOutcome.HELD.value if left == {RaceOutcome.HELD} else outcome if left else Expected.RIGHT.value
     return Answer(
         name=planted.name,
-        outcome=Expected.RIGHT.value if nothing_wrong and not result.faults else result.outcome.value,
+        outcome=outcome,
         codes=codes,
         seconds=0,
         reasons=tuple(f"{reason.code} at {reason.where}: {reason.message}; {reason.found}" for reason in blamed[:5])

@@ -32,8 +32,24 @@ class Expected(StrEnum):
 
 
 REASONS = {
-    "chain": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_NONFINITE", "COR_STRAY_WRITE"),
-    "regime": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_NONFINITE", "COR_STRAY_WRITE"),
+    "chain": (
+        "COR_MISMATCH",
+        "COR_GAIN",
+        "COR_ROUTING",
+        "COR_ELEMENT",
+        "COR_NONFINITE",
+        "COR_UNWRITTEN",
+        "COR_STRAY_WRITE",
+    ),
+    "regime": (
+        "COR_MISMATCH",
+        "COR_GAIN",
+        "COR_ROUTING",
+        "COR_ELEMENT",
+        "COR_NONFINITE",
+        "COR_UNWRITTEN",
+        "COR_STRAY_WRITE",
+    ),
     "one_step": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_CONSTANT"),
     "guard": ("COR_STRAY_WRITE",),
     "scan": ("COR_NONFINITE", "COR_UNWRITTEN"),

@@ -79,6 +79,13 @@ def test_the_quick_form_times_only_what_the_clock_must_see() -> None:
         assert wanted(index[name], selftest.WHOLE).until == whole
 
 
+def test_what_is_only_left_to_a_person_is_held_where_nothing_is_timed() -> None:
+    planted = next(p for p in selftest._chosen("kimi_k3", (), ()) if p.name == "leaves_a_daemon")
+    with selftest.Harness() as harness:
+        answer = selftest.judged(planted, wanted(planted), harness.ask)
+    assert (answer.outcome, answer.codes) == ("held", ("JAIL_LEFTOVER",))
+
+
 def test_a_harness_answers_again_after_a_refused_order_and_after_its_end() -> None:
     planted = next(p for p in selftest._chosen("kimi_k3", (), ()) if p.name == "raises")
     good = wanted(planted)

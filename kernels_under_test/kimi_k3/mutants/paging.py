@@ -134,10 +134,8 @@ def _stored_nowhere(
 
 
 def _merged_evenly(layer: Any) -> None:
-    """Average the shards without their log-sum-exp (with one shard: spread the latent over the heads)."""
-    parts = [part[0].float() for part in layer.v.parts]
-    mean = torch.stack(parts).mean(dim=0) if len(parts) > 1 else parts[0].mean(dim=1, keepdim=True).expand_as(parts[0])
-    layer.v.latent = mean.to(torch.bfloat16)
+    """Average the shards without their log-sum-exp."""
+    layer.v.latent = torch.stack([part[0].float() for part in layer.v.parts]).mean(dim=0).to(torch.bfloat16)
 
 
 def _position_dropped(layer: Any) -> None:
@@ -170,9 +168,6 @@ token_stored_late = of_candidate(tensors=_private("slot_mapping"), around=_store
 
 last_request_not_stored = of_candidate(tensors=_private("slot_mapping"), around=_stored_nowhere)
 """The last request's new token is not stored."""
-
-shards_averaged = after("attention", _merged_evenly)
-"""Shards are averaged; with more than one the merge still follows, so this shows with one shard."""
 
 merge_without_weights = after("merge_shards", _merged_evenly)
 """Shards are averaged in place of the merge by log-sum-exp."""
