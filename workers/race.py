@@ -90,9 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     _settle()
-    jail = process_jail() if options.jail == "process" else None
     if options.lines:
-        return _answer_lines(options.tree, options.models, jail)
+        return _answer_lines(options)
     try:
         text = sys.stdin.buffer.read(LARGEST_ORDER + 1)
         if len(text) > LARGEST_ORDER:
@@ -104,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     swept = cgroups.sweep()
     report({"event": "start", "model": order.request.model, "swept": swept})
     try:
-        result = race(order, tree=options.tree, models=options.models, jail=jail, progress=report)
+        result = _ordered(order, options)
     except GatekeeperError as error:
         report({"event": "error", **_told(error)})
         return 3 if isinstance(error, Retryable) else 2
@@ -114,15 +113,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _answer_lines(tree: Path | None, models: Path, jail: Jail | None) -> int:
+def _ordered(order: RaceOrder, options: argparse.Namespace) -> RaceResult:
+    jail = process_jail() if options.jail == "process" else None
+    return race(order, tree=options.tree, models=options.models, jail=jail, progress=report)
+
+
+def _answer_lines(options: argparse.Namespace) -> int:
     """Race what each line orders, one after the other: starting up costs as much as the untimed runs of a small problem."""
     cgroups.sweep()
     while line := sys.stdin.buffer.readline(LARGEST_ORDER + 1):
         try:
             if len(line) > LARGEST_ORDER:
+                while line and not line.endswith(b"\n"):  # the rest of it is no order of its own
+                    line = sys.stdin.buffer.readline(LARGEST_ORDER)
                 raise ValueError(f"expected an order of at most {LARGEST_ORDER} bytes; found more")
-            order = RaceOrder.model_validate_json(line)
-            answer = race(order, tree=tree, models=models, jail=jail, progress=report).model_dump_json()
+            answer = _ordered(RaceOrder.model_validate_json(line), options).model_dump_json()
         except GatekeeperError as error:
             answer = json.dumps({"error": _told(error)})
         except ValueError as error:  # pydantic's are of this kind

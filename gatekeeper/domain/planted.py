@@ -31,25 +31,12 @@ class Expected(StrEnum):
     BETTER = "better"
 
 
+_OVER_STEPS = (
+    "COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_NONFINITE", "COR_UNWRITTEN", "COR_STRAY_WRITE",
+)  # fmt: skip
 REASONS = {
-    "chain": (
-        "COR_MISMATCH",
-        "COR_GAIN",
-        "COR_ROUTING",
-        "COR_ELEMENT",
-        "COR_NONFINITE",
-        "COR_UNWRITTEN",
-        "COR_STRAY_WRITE",
-    ),
-    "regime": (
-        "COR_MISMATCH",
-        "COR_GAIN",
-        "COR_ROUTING",
-        "COR_ELEMENT",
-        "COR_NONFINITE",
-        "COR_UNWRITTEN",
-        "COR_STRAY_WRITE",
-    ),
+    "chain": _OVER_STEPS,
+    "regime": _OVER_STEPS,
     "one_step": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_CONSTANT"),
     "guard": ("COR_STRAY_WRITE",),
     "scan": ("COR_NONFINITE", "COR_UNWRITTEN"),

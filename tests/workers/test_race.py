@@ -17,7 +17,7 @@ from tests.workers.conftest import MODELS, ROOT, toy_order
 from workers.cgroups import own_groups
 from workers.launch import descendants
 from workers.loop.untimed import runs_for
-from workers.race import race
+from workers.race import LARGEST_ORDER, race
 
 
 @pytest.fixture(autouse=True)
@@ -199,3 +199,12 @@ def test_a_race_leaves_no_process_no_group_and_no_file():
     before = traces()
     run("variants:crashes")
     assert traces() <= before
+
+
+def test_each_line_has_one_answer_whatever_it_holds() -> None:
+    lines = b"no order\n" + b"x" * (2 * LARGEST_ORDER + 3) + b"\n" + b"{}\n"
+    done = subprocess.run([sys.executable, "-m", "workers.race", "--lines"], input=lines, capture_output=True, cwd=ROOT)
+    answers = [json.loads(line)["error"] for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert [answer["code"] for answer in answers] == ["RACE_ORDER"] * 3
+    assert "at most" in answers[1]["message"]
