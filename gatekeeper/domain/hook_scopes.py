@@ -13,13 +13,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SCOPES = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
+_COMPREHENSIONS = {ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp}
 _BINDING = {
     ast.NamedExpr, ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.ExceptHandler,
     ast.MatchAs, ast.MatchStar, ast.MatchMapping,
 }  # fmt: skip
-_WORDLESS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+_WORDLESS = {"ctx", "op", "ops"}
+"""Fields with contexts and operators: a third of all nodes, and nobody asks for them."""
+_FIELDS = {
+    kind: tuple(name for name in kind._fields if name not in _WORDLESS)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 
 
 @dataclass(frozen=True)
@@ -58,29 +64,23 @@ class Scope:
 
 def own_nodes(body: list[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes of a body that belong to its own scope: not those of inner functions, lambdas and classes."""
-    pending = list(reversed(body))
+    pending = body[::-1]
     while pending:
         node = pending.pop()
         yield node
-        if isinstance(node, _SCOPES):
+        kind = type(node)
+        if kind in _SCOPES:
             continue
-        if isinstance(node, _COMPREHENSIONS):
+        if kind in _COMPREHENSIONS:
             # Only := reaches out of a comprehension.
             pending.extend(inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
             continue
-        pending.extend(_children(node))
-
-
-def _children(node: ast.AST) -> list[ast.AST]:
-    """Return the child nodes but contexts and operators: a third of all nodes, and nobody asks for them."""
-    found: list[ast.AST] = []
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if isinstance(value, list):
-            found.extend(each for each in value if isinstance(each, ast.AST))
-        elif isinstance(value, ast.AST) and not isinstance(value, _WORDLESS):
-            found.append(value)
-    return found
+        for name in _FIELDS[kind]:
+            value = getattr(node, name, None)
+            if type(value) is list:
+                pending.extend(each for each in value if isinstance(each, ast.AST))
+            elif isinstance(value, ast.AST):
+                pending.append(value)
 
 
 def bound_names(node: ast.AST) -> list[str]:
