@@ -123,6 +123,8 @@ def _telling(page: Page) -> list[tuple[str, str, str, str, str]]:
         if check["outcome"] == "passed":
             continue
         told = [item for policy in check["policies"] for item in policy["findings"] if item["effect"] != "note"]
+        # Two policies of one check may say the same of a pull request.
+        told = list({(item["code"], item["expected"], item["found"]): item for item in told}.values())
         rows += [(check["check"], check["outcome"], item["code"], item["expected"], item["found"]) for item in told[:2]]
         if not told:
             rows.append((check["check"], check["outcome"], "", "", check["summary"]))

@@ -106,6 +106,8 @@ _FAILED = {
 
 def _failed(figures: Figures, outcome: RaceOutcome) -> Reason:
     code, message = _FAILED[outcome]
+    # The first look may only end a race, never win one: it has no p of its own.
+    level = f" at p {figures.nominal_p:.2g}" if figures.nominal_p else ""
     found = f"ratio {figures.ratio:.4f}, upper bound {_shown(figures.upper)}, lower bound {_shown(figures.lower)}"
     if outcome is RaceOutcome.INCONCLUSIVE:
         needed = figures.blocks_to_decide
@@ -115,7 +117,7 @@ def _failed(figures: Figures, outcome: RaceOutcome) -> Reason:
         outcome=outcome,
         where=figures.label,
         message=message,
-        expected=f"a lower bound above {figures.margin:.4f} at p {figures.nominal_p:.2g}",
+        expected=f"a lower bound above {figures.margin:.4f}{level}",
         found=f"{found} over {figures.units} units ({figures.blocks} blocks)",
     )
 

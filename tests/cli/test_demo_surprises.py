@@ -90,3 +90,13 @@ def test_a_proxy_of_the_environment_is_not_asked_for_a_service_on_this_machine(t
             alive.kill()
             alive.wait()
             server.shutdown()
+
+
+def test_what_two_policies_say_alike_is_one_line_of_the_table():
+    other = {**FINDING, "found": "0.03"}
+    shown = page("failed")
+    shown["checks"][0]["policies"] = [
+        {"findings": [{**FINDING, "effect": "fail"}]},
+        {"findings": [{**FINDING, "effect": "fail"}, {**other, "effect": "fail"}]},
+    ]
+    assert [row[4] for row in _telling({**shown, "jobs": []})] == ["0.02", "0.03"]

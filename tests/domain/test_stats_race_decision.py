@@ -42,6 +42,17 @@ def test_times_that_do_not_pass(effect: float, sd: float, outcome: RaceOutcome, 
     assert decision.outcome is outcome and code in codes(decision)
 
 
+def test_a_look_that_can_only_end_a_race_names_no_p() -> None:
+    (slow,) = [
+        each
+        for each in decide(make.result(make.record(timed=make.blocks(6, -0.1, 0.002)))).reasons
+        if "BENCH" in each.code
+    ]
+    assert slow.code == "BENCH_WORSE" and slow.expected == "a lower bound above 1.0100"
+    later = decide(make.result(make.record(timed=make.blocks(20, 0.03, 0.06, seed=3)))).reasons
+    assert any(each.expected.startswith("a lower bound above 1.0100 at p 0.0") for each in later)
+
+
 def test_one_losing_configuration_fails_all() -> None:
     slow = make.record(1, timed=make.blocks(20, 0.0, 0.002))
     decision = decide(make.result(make.record(), slow), rows=(8, 1))
