@@ -1,9 +1,10 @@
 """The memory that an arm works on: it belongs to the harness, every tensor stands between guard bands, and size never changes.
 
-Two arenas for each arm and configuration. What the arm may only read (weights, metadata, schedules, noise, table) lies in one
-that is sealed against writing by anyone but the harness's own mapping; a write by the arm is a fault of its process. States,
-outputs, histories and workspace lie in the other. Both are sealed against shrinking and growing: a truncated arena would kill
-the harness on its next read.
+Two memories for each arm and configuration. What the arm may only read (weights, metadata, schedules, noise, table) lies in the
+first; states, outputs, histories and workspace lie in the other. :class:`Guarded` is what all arenas share, whatever memory they
+lie in; :class:`Arena` lies in the machine's own: there the first memory is sealed against writing by anyone but the harness's own
+mapping, so that a write by the arm is a fault of its process, and both are sealed against shrinking and growing: a truncated
+arena would kill the harness on its next read. An arena on a device is in ``workers/devices/cuda_arena.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -44,11 +46,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Stray:
-    """A byte of a guard band that was overwritten."""
+    """A byte that was overwritten: of a guard band, or of a tensor that an arm may only read."""
 
     tensor: str
     offset: int
-    """Of the byte, from the tensor's first; negative before it, at least its size after it."""
+    """Of the byte, from the tensor's first; negative before it, at least its size after it in a guard band."""
 
 
 def layout(specs: Sequence[TensorSpec], steps: int, workspace: int) -> dict[str, Place]:
@@ -80,40 +82,50 @@ def layout(specs: Sequence[TensorSpec], steps: int, workspace: int) -> dict[str,
     return places
 
 
-class Arena:
-    """Both memories of one arm at one configuration, mapped in the harness, with a view of every tensor by name."""
+class Guarded(ABC):
+    """Both memories of one arm at one configuration, mapped in the harness, with a view of every tensor by name.
+
+    ``descriptors`` are the two files, ``FIXED`` and ``CHANGING``, that an arm gets to map them.
+    """
+
+    sealed = True
+    """Whether the arm cannot write what it may only read; else the harness compares it after each run."""
+    guarded: tuple[int, ...] = (CHANGING,)
+    """Memories that the arm can write, so that their guard bands are looked at."""
 
     def __init__(self, places: dict[str, Place]) -> None:
         self.places = places
         self.descriptors: list[int] = []
-        self._maps: list[mmap.mmap] = []
         self._bytes: list[Tensor] = []
         for arena in (FIXED, CHANGING):
             end = max(
                 (p.offset + -(-p.size // GUARD) * GUARD for p in places.values() if p.arena == arena), default=GUARD
             )
-            self._add(end + GUARD, writable=arena == CHANGING)
+            self._bytes.append(self._add(end + GUARD, writable=arena == CHANGING))
+            self._bytes[-1].fill_(GUARD_BYTE)
         self.tensors = {
             name: self._bytes[p.arena][p.offset : p.offset + p.size].view(getattr(torch, p.dtype)).reshape(p.shape)
             for name, p in places.items()
         }
-        self._bands = self._guard_bands()
+        self._bands = [band for arena in self.guarded for band in self._guard_bands(arena)]
 
-    def _add(self, size: int, *, writable: bool) -> None:
-        descriptor = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, size)
-        mapped = mmap.mmap(descriptor, size)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | (0 if writable else F_SEAL_FUTURE_WRITE)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_SEAL)
-        self.descriptors.append(descriptor)
-        self._maps.append(mapped)
-        self._bytes.append(torch.frombuffer(mapped, dtype=torch.uint8))
-        self._bytes[-1].fill_(GUARD_BYTE)
+    @abstractmethod
+    def _add(self, size: int, *, writable: bool) -> Tensor:
+        """Make one memory, append its descriptor and return all its bytes, [at least ``size``] uint8."""
 
-    def _guard_bands(self) -> list[tuple[str, int, Tensor]]:
-        """(tensor, offset of the band from the tensor's start, bytes), in the arena that the arm can write."""
-        ours = sorted((p.offset, name, p) for name, p in self.places.items() if p.arena == CHANGING)
-        memory = self._bytes[CHANGING]
+    @abstractmethod
+    def _release(self) -> None:
+        """Give the memories back; no view of them is left."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each memory."""
+        return tuple(memory.numel() for memory in self._bytes)
+
+    def _guard_bands(self, arena: int) -> list[tuple[str, int, Tensor]]:
+        """(tensor, offset of the band from the tensor's start, bytes) of one memory."""
+        ours = sorted((p.offset, name, p) for name, p in self.places.items() if p.arena == arena)
+        memory = self._bytes[arena]
         bands = [(ours[0][1], -ours[0][0], memory[: ours[0][0]])]
         for index, (offset, name, place) in enumerate(ours):
             end = ours[index + 1][0] if index + 1 < len(ours) else memory.numel()
@@ -150,4 +162,25 @@ class Arena:
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = []
+        self._release()
+
+
+class Arena(Guarded):
+    """An arena in the machine's own memory: two sealed files that live in memory alone."""
+
+    def __init__(self, places: dict[str, Place]) -> None:
+        self._maps: list[mmap.mmap] = []
+        super().__init__(places)
+
+    def _add(self, size: int, *, writable: bool) -> Tensor:
+        descriptor = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size)
+        mapped = mmap.mmap(descriptor, size)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | (0 if writable else F_SEAL_FUTURE_WRITE)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_SEAL)
+        self.descriptors.append(descriptor)
+        self._maps.append(mapped)
+        return torch.frombuffer(mapped, dtype=torch.uint8)
+
+    def _release(self) -> None:
         self._maps = []

@@ -1,7 +1,8 @@
 """The arm's stub: loads one implementation and obeys the harness. It runs inside the jail, by path, beside copies of
 ``wire.py`` and ``contract.py``; nothing else of ours is visible there, and nothing in this process is a secret.
 
-The first argument is the number of the protocol's socket. It is moved away at once; descriptors 1 and 2 stay the log.
+The first argument is the number of the protocol's socket. It is moved away at once; descriptors 1 and 2 stay the log. The second
+says how steps run: ``eager``, or ``graph`` on a device, for which ``graph_loop.py`` lies beside this file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import socket
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,15 @@ gc.disable()  # nothing to collect while a thousand modules are loaded, and a te
 import torch  # noqa: E402
 
 gc.enable()
+
+
+def beside(name: str) -> Any:
+    """Import a module that lies beside this file; nothing else there can be imported afterwards."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    module = importlib.import_module(name)
+    sys.path.pop(0)
+    return module
+
 
 Frame = tuple[wire.Kind, bytes, list[int]]
 
@@ -78,8 +88,8 @@ class Loaded:
     histories: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     """(output, its history)."""
 
-    def run(self, steps: int) -> None:
-        """Run the closed loop of ``contract.py`` for a number of steps."""
+    def run(self, steps: int) -> int | None:
+        """Run the closed loop of ``contract.py`` for a number of steps; there are no events to read on a CPU."""
         b = self.buffers
         x, out, noise, table, multipliers = b[contract.X], b[contract.OUT], b["noise"], b["table"], b["multipliers"]
         x.copy_(noise[0])
@@ -91,6 +101,7 @@ class Loaded:
                 history[t].copy_(output)
             if t + 1 < steps:
                 x.copy_(noise[t + 1].float() + contract.feedback(out, multipliers, table))
+        return None
 
 
 def find(entry_point: str, root: str, bare: int) -> Any:
@@ -113,30 +124,37 @@ def shape_of(values: Mapping[str, Any]) -> Any:
     return contract.Shape(**values)
 
 
-def views(layout: Mapping[str, Any], fixed: int, changing: int) -> dict[str, torch.Tensor]:
-    """Return a tensor for each row of the layout table: name -> [arena, offset, shape, dtype]."""
+def mapped(descriptors: Sequence[int]) -> list[torch.Tensor]:
+    """Map the arena's two files; return all bytes of each."""
     maps = []
+    fixed, changing = descriptors
     for descriptor, protection in ((fixed, mmap.PROT_READ), (changing, mmap.PROT_READ | mmap.PROT_WRITE)):
         size = os.fstat(descriptor).st_size
-        maps.append(mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=protection))
+        memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=protection)
+        maps.append(torch.frombuffer(memory, dtype=torch.uint8))
         os.close(descriptor)
+    return maps
+
+
+def views(layout: Mapping[str, Any], maps: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a tensor for each row of the layout table: name -> [arena, offset, shape, dtype]."""
     found = {}
     for name, (arena, offset, shape, dtype) in layout.items():
-        count = 1
-        for size in shape:
-            count *= size
-        found[name] = torch.frombuffer(maps[arena], dtype=getattr(torch, dtype), count=count, offset=offset).reshape(
-            shape
-        )
+        kind = getattr(torch, dtype)
+        size = kind.itemsize
+        for count in shape:
+            size *= count
+        found[name] = maps[arena][offset : offset + size].view(kind).reshape(shape)
     return found
 
 
 class Stub:
     """Obeys frames until STOP."""
 
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self.loaded: list[Loaded] = []
+    def __init__(self, channel: Channel, graphs: Any = None) -> None:
+        self.channel, self.graphs = channel, graphs
+        """``graphs`` is the module ``graph_loop`` where steps run on a device."""
+        self.loaded: list[Any] = []
         self.described: tuple[Any, Mapping[str, Any], Any] | None = None
 
     def serve(self) -> None:
@@ -160,8 +178,11 @@ class Stub:
         """Do what one frame asks and return the answer."""
         if kind is wire.Kind.RUN:
             number, steps = wire.RUN.unpack(payload)
-            self.loaded[number].run(steps)
-            return wire.Kind.DONE, payload
+            events = self.loaded[number].run(steps)
+            return wire.Kind.DONE, payload if events is None else payload + wire.EVENTS.pack(events)
+        if kind is wire.Kind.COUNT:
+            (number,) = wire.NUMBER.unpack(payload)
+            return wire.Kind.COUNTED, wire.KERNELS.pack(self.loaded[number].kernels)
         order = json.loads(payload)
         if kind is wire.Kind.DESCRIBE:
             implementation, facts, shape = (
@@ -182,12 +203,13 @@ class Stub:
         """Map the arenas, build the step and return its stage names."""
         assert self.described is not None
         implementation, facts, shape = self.described
-        tensors = views(order["layout"], *descriptors)
+        maps = self.graphs.mapped(descriptors, order["sizes"]) if self.graphs else mapped(descriptors)
+        tensors = views(order["layout"], maps)
         given = {name: tensors[name] for name in order["given"]}
         step = implementation.build(facts, shape, given)
         schedules = tuple((tensors[name], tensors["schedule." + name]) for name in order["schedules"])
         histories = tuple((tensors[name], tensors["history." + name]) for name in order["outputs"])
-        self.loaded.append(Loaded(step, tensors, schedules, histories))
+        self.loaded.append((self.graphs.GraphLoop if self.graphs else Loaded)(step, tensors, schedules, histories))
         return tuple(getattr(step, "stages", ()))[:256]
 
 
@@ -212,7 +234,8 @@ def main() -> None:
     """Serve the harness at the descriptor given as the first argument."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    Stub(Channel(int(sys.argv[1]))).serve()
+    channel = Channel(int(sys.argv[1]))
+    Stub(channel, beside("graph_loop") if sys.argv[2:] == ["graph"] else None).serve()
 
 
 if __name__ == "__main__":

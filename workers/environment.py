@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from gatekeeper.domain.catalog import HardwareTarget
 from gatekeeper.domain.race import RaceEnvironment
+from workers.devices.port import Device
 from workers.jail import Jail
 from workers.loop.blocks import Cores
 
@@ -35,10 +35,11 @@ def cores() -> Cores:
     return Cores((usable[-1],), (usable[0],), tuple(usable))
 
 
-def environment(target: HardwareTarget, jail: Jail, started: datetime, ended: datetime) -> RaceEnvironment:
-    """Return the record of this machine."""
+def environment(device: Device, jail: Jail, started: datetime, ended: datetime) -> RaceEnvironment:
+    """Return the record of this machine and of the device that was raced on."""
+    now = device.read()
     return RaceEnvironment(
-        device="cpu" if target.architecture == "cpu" else torch.cuda.get_device_name(0),
+        device=device.name,
         cpu_model=cpu_model(),
         machine=socket.gethostname(),
         versions={
@@ -47,7 +48,10 @@ def environment(target: HardwareTarget, jail: Jail, started: datetime, ended: da
             "kernel": platform.release(),
             "jail": f"{jail.level.value}{'; own user' if jail.own_user else ''}{'; cgroups' if jail.control_groups else ''}",
             **({"why no stronger jail": " | ".join(jail.notes)[:1000]} if jail.notes else {}),
+            **device.versions(),
         },
         started_at=started,
         ended_at=ended,
+        throttle_reasons=now.reasons,
+        clocks=dict(now.clocks),
     )

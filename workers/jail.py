@@ -41,6 +41,8 @@ class Bind:
     source: Path
     target: str
     writable: bool = False
+    device: bool = False
+    """A device's file, which is shown as one; all others in the jail are closed."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ def bubblewrap(command: Sequence[str], binds: Sequence[Bind], limits: Limits, *,
             # Made here, because bubblewrap gives directories that it makes by itself mode 0700, closed to another user.
             argv += ["--perms", "0755", "--dir", str(parent)]
     for bind in shown:
-        argv += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]
+        how = "--dev-bind" if bind.device else "--bind" if bind.writable else "--ro-bind"
+        argv += [how, str(bind.source), bind.target]
     # /dev is memory of bubblewrap's own, as large as half of the machine's where nobody says otherwise.
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", *command]
 

@@ -28,23 +28,42 @@ class Model:
         return dict(self.problem.facts)
 
 
-def load_model(name: str, problem: str, folder: Path = MODELS) -> Model:
-    """Import problem and oracle as ``<folder>/<name>/model.toml`` names them.
+def load_model(name: str, problem: str, folder: Path = MODELS, architecture: str = "cpu") -> Model:
+    """Import problem and oracle as ``<folder>/<name>/model.toml`` names them, for targets of an architecture.
+
+    A table ``[on.<architecture>]`` of that file stands for the whole file on such targets.
 
     Raises:
-        Rejected: if there is no such model or problem.
+        Rejected: if there is no such model or problem, or the model has nothing to race on this architecture.
     """
     file = folder / name / "model.toml"
     known = sorted(path.parent.name for path in folder.glob("*/model.toml"))
     if name not in known:
         raise Rejected("no such model under test", code="RACE_MODEL", expected=f"one of {known}", found=name)
     values = tomllib.loads(file.read_text(encoding="utf-8"))
+    if architecture != "cpu":
+        values = on_architecture(name, values, architecture)
     try:
         loaded = attribute(values["problem"])(problem)
     except ValueError as error:
         problems = values.get("problems", [])
         raise Rejected("no such problem", code="RACE_MODEL", expected=f"one of {problems}", found=problem) from error
     return Model(loaded, attribute(values["reference"])())
+
+
+def on_architecture(name: str, values: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+    """Return the table of a model's file that holds for an architecture other than the machine itself.
+
+    Raises:
+        Rejected: if there is none.
+    """
+    tables: dict[str, dict[str, Any]] = values.get("on", {})
+    if architecture not in tables:
+        raise Rejected(
+            f"the model {name} has nothing to race on this architecture", code="RACE_MODEL",
+            expected=f"one of {sorted(['cpu', *tables])}", found=architecture,
+        )  # fmt: skip
+    return tables[architecture]
 
 
 def attribute(where: str) -> Any:

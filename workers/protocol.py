@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatekeeper.domain.samples import LARGEST_WHOLE
 from workers import wire
 from workers.wire import Kind
 
@@ -61,14 +62,25 @@ class ArmChannel:
         text = self._expect(Kind.LOADED, timeout).decode("utf-8", "replace")
         return tuple("".join(c for c in line if c.isprintable()) for line in text.split("\n") if line)[:256]
 
-    def done(self, number: int, steps: int, timeout: float, *, awake: bool = False) -> None:
+    def kernels(self, number: int, timeout: float = 5.0) -> int:
+        """Return how many kernels the captured step of a configuration launches, as its graph says."""
+        self._send(wire.frame(Kind.COUNT, wire.NUMBER.pack(number)))
+        payload = self._expect(Kind.COUNTED, timeout)
+        return int(wire.KERNELS.unpack(self._sized(payload, wire.KERNELS.size))[0])
+
+    def done(self, number: int, steps: int, timeout: float, *, awake: bool = False) -> int | None:
         """Wait until a run is done. The echo binds the answer to the order, no more.
 
         ``awake``: look again and again instead of sleeping, which takes a core but sees the answer within microseconds.
+
+        Returns:
+            The arm's own reading in nanoseconds, from events on its device; None where it has none.
         """
         payload = self._expect(Kind.DONE, timeout, awake=awake)
-        if payload != wire.RUN.pack(number, steps):
+        echo, events = payload[: wire.RUN.size], payload[wire.RUN.size :]
+        if echo != wire.RUN.pack(number, steps) or len(events) not in (0, wire.EVENTS.size):
             raise ArmFailed("RUN_PROTOCOL", f"the end of run ({number}, {steps})", payload[:16].hex())
+        return min(int(wire.EVENTS.unpack(events)[0]), LARGEST_WHOLE) or None if events else None
 
     def answers(self, count: int, timeout: float) -> list[str | None]:
         """Return for each shape None if served, else the reason why not."""

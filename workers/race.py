@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from pydantic import ValidationError
 from gatekeeper.domain.errors import GatekeeperError, Retryable
 from gatekeeper.domain.race import RaceOrder, RaceResult
 from workers import cgroups
+from workers.devices.find import find_device
+from workers.devices.port import Device
 from workers.environment import cores
 from workers.jail import Jail, Limits, find_jail, process_jail
 from workers.launch import PR_SET_PDEATHSIG
@@ -47,19 +50,25 @@ def race(
     root: Path = ROOT,
     jail: Jail | None = None,
     progress: Progress | None = None,
+    device: Device | None = None,
 ) -> RaceResult:
     """Run one race in this process.
 
+    ``device`` is where the tensors live, the target's if left out; whoever gives one closes it.
+
     Raises:
         Rejected: if the order names code, a model or a problem that is not there.
-        Retryable: if this machine cannot run it (no jail, files that are not the tree's).
+        Retryable: if this machine cannot run it (no such device, no jail, files that are not the tree's).
     """
     request = order.request
+    if device is None:
+        with closing(find_device(request.target, root)) as found:
+            return race(order, tree=tree, models=models, root=root, jail=jail, progress=progress, device=found)
     jail = jail or find_jail(request.target.minimum_jail)
-    model = load_model(request.model, request.problem, models)
+    model = load_model(request.model, request.problem, models, request.target.architecture)
     before = os.sched_getaffinity(0)
     usable = cores()
-    runner = Runner()
+    runner = Runner(device.stub())
     try:
         course = Course(
             model=model,
@@ -69,6 +78,7 @@ def race(
             runner=runner,
             cores=usable,
             limits=Limits(cpus=usable.starting),
+            device=device,
         )
         if course.cores.harness:
             os.sched_setaffinity(0, course.cores.harness)

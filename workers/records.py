@@ -19,13 +19,16 @@ FAULTS_KEPT = 20
 class Records:
     """Gathers blocks, faults and errors of one configuration."""
 
-    def __init__(self, configuration: Configuration, model: Model, rules: RaceRules, communication: str) -> None:
+    def __init__(
+        self, configuration: Configuration, model: Model, rules: RaceRules, communication: str, mode: str = "eager"
+    ) -> None:
         self.configuration = configuration
         self._shape = shape_of(configuration)
         self._model = model
         self._rules = rules
         self._judge = Judge(model, self._shape, rules)
-        self._communication = communication
+        self._communication, self._mode = communication, mode
+        self.kernels: dict[Arm, int | None] = {}
         self.stages: dict[Arm, tuple[str, ...]] = {}
         self.blocks: list[Block] = []
         self.control: list[Block] = []
@@ -80,9 +83,12 @@ class Records:
         """Return the record so far; without ``timed`` it holds no times."""
         problem = self._model.problem
         arms = {
-            arm.value: ArmRecord(stages=self.stages.get(arm, ()), mode="eager", communication=self._communication)
+            arm.value: ArmRecord(
+                stages=self.stages.get(arm, ()), mode=self._mode, communication=self._communication,
+                kernels=self.kernels.get(arm),
+            )
             for arm in Arm
-        }
+        }  # fmt: skip
         return ConfigurationRecord(
             configuration=self.configuration,
             layers=problem.layers,

@@ -55,8 +55,8 @@ class Session:
         self._all = (*order.request.configurations, *self._guards)
         self._steps = [min(2 * self._rules.steps, c.context // c.query_tokens) for c in self._all]
         """Most steps of a timed run at each configuration. A short context shortens its own runs and no other's."""
-        communication = order.request.target.communication
-        self._records = [Records(c, course.model, self._rules, communication) for c in self._all]
+        communication, mode = order.request.target.communication, course.device.mode
+        self._records = [Records(c, course.model, self._rules, communication, mode) for c in self._all]
         self._supports: list[SupportAnswer] = []
         self._faults: list[RaceFault] = []
         self._blocks_done = 0
@@ -112,7 +112,7 @@ class Session:
         asked = [(c, "advertised") for c in self._request.configurations]
         asked += [(c, "refused") for c in self._request.refused] + [(c, "guard") for c in self._guards]
         course = self._course
-        side = Side(Arm.CANDIDATE, course.candidate, course.jail, course.runner, course.limits)
+        side = Side(Arm.CANDIDATE, course.candidate, course.jail, course.runner, course.limits, device=course.device)
         try:
             side.ready()
             answers = side.supports(course.model, [shape_of(c) for c, _ in asked])
@@ -140,6 +140,7 @@ class Session:
             untimed.build_all(plan, block, self._all)
             for number, record in enumerate(self._records):
                 record.stages = {arm: sides[arm].stages[number] for arm in Arm}
+                record.kernels = {arm: sides[arm].kernels[number] for arm in Arm}
             for check in (untimed.CHAIN, untimed.REGIME, untimed.ONE_STEP):
                 oracle = ThreadPoolExecutor(1)
                 try:
@@ -313,7 +314,7 @@ class Session:
             outcome=outcome,
             alpha=self._alpha,
             jail=self._course.jail.level,
-            environment=environment(self._request.target, self._course.jail, self._started, datetime.now(UTC)),
+            environment=environment(self._course.device, self._course.jail, self._started, datetime.now(UTC)),
             configurations=tuple(records[:count]),
             guards=tuple(records[count:]),
             supports=tuple(self._supports),

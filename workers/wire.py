@@ -23,6 +23,8 @@ class Kind(IntEnum):
     """uint16 configuration, uint32 steps. Answered by DONE."""
     SUPPORTS = 4
     """JSON: entry point, paths, facts, shapes. Answered by ANSWERS."""
+    COUNT = 6
+    """uint16 configuration: how many kernels does its captured step launch? Answered by COUNTED."""
     STOP = 5
     """Nothing. Answered by the end of the process."""
     HELLO = 64
@@ -32,14 +34,19 @@ class Kind(IntEnum):
     LOADED = 66
     """UTF-8 names of stages, one a line, for display."""
     DONE = 67
-    """uint16 configuration, uint32 steps, as asked."""
+    """uint16 configuration, uint32 steps, as asked; on a device also uint64 nanoseconds between two events round the steps."""
     ANSWERS = 68
     """For each shape: uint8 declined, uint16 length, UTF-8 reason."""
     FAILED = 69
     """UTF-8 text: the implementation raised."""
+    COUNTED = 70
+    """uint32 kernel nodes."""
 
 
 RUN = struct.Struct("<HI")
+EVENTS = struct.Struct("<Q")
+NUMBER = struct.Struct("<H")
+KERNELS = struct.Struct("<I")
 WORKSPACE = struct.Struct("<Q")
 ANSWER = struct.Struct("<BH")
 REASON_LIMIT = 1024
@@ -50,9 +57,10 @@ LARGEST = {
     Kind.HELLO: 0,
     Kind.WORKSPACE: WORKSPACE.size,
     Kind.LOADED: 8192,
-    Kind.DONE: RUN.size,
+    Kind.DONE: RUN.size + EVENTS.size,
     Kind.ANSWERS: ANSWER_LIMIT * (ANSWER.size + REASON_LIMIT),
     Kind.FAILED: 2048,
+    Kind.COUNTED: KERNELS.size,
 }
 """Largest payload of each frame from the arm, in bytes."""
 

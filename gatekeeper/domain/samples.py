@@ -200,6 +200,9 @@ class ArmRecord(Value):
     """How one arm ran: its own stage names (shown, never judged), execution mode and communication."""
 
     stages: tuple[str, ...] = ()
+    kernels: int | None = Field(
+        default=None, ge=0, description="kernel nodes in the graph that one step was captured into; None: not captured"
+    )
     mode: str = Field(pattern=r"^(eager|graph|compiled)$")
     communication: str = Field(pattern=r"^(shard|real)$")
 

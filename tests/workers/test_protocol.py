@@ -83,3 +83,25 @@ def test_what_the_implementation_raised_is_shown_without_control_characters(chan
     with pytest.raises(ArmFailed) as failed:
         channel.done(0, 5, 1)
     assert (failed.value.code, failed.value.found) == ("RUN_RAISED", "[2Jboom")
+
+
+def test_events_of_a_device_come_with_the_end_of_a_run_and_kernels_are_counted(channel):
+    done = wire.RUN.pack(3, 9)
+    channel.theirs.sendall(wire.frame(wire.Kind.DONE, done) + wire.frame(wire.Kind.DONE, done + wire.EVENTS.pack(1234)))
+    assert [channel.done(3, 9, 1), channel.done(3, 9, 1)] == [None, 1234]
+    channel.theirs.sendall(wire.frame(wire.Kind.COUNTED, wire.KERNELS.pack(23)))
+    assert channel.kernels(0) == 23
+    assert channel.theirs.recv(100) == wire.frame(wire.Kind.COUNT, wire.NUMBER.pack(0))
+
+
+def test_a_reading_that_no_json_number_holds_is_cut_and_none_of_zero_is_kept(channel):
+    done = wire.RUN.pack(3, 9)
+    for reading in ((1 << 64) - 1, 0):
+        channel.theirs.sendall(wire.frame(wire.Kind.DONE, done + wire.EVENTS.pack(reading)))
+    assert [channel.done(3, 9, 1), channel.done(3, 9, 1)] == [(1 << 53) - 1, None]
+
+
+def test_half_a_reading_is_a_protocol_error(channel):
+    channel.theirs.sendall(wire.frame(wire.Kind.DONE, wire.RUN.pack(3, 9) + b"1234"))
+    with pytest.raises(ArmFailed, match="RUN_PROTOCOL"):
+        channel.done(3, 9, 0.5)

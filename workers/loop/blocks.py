@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gatekeeper.domain.samples import Arm, Block, Group, Run
 from kernels_under_test.contract import Shape
+from workers.devices.cpu import CpuDevice
+from workers.devices.port import Device
 from workers.jail import Jail, Limits
 from workers.jailed import Ended
 from workers.loop.runs import Data, Snapshot, Weights, new_seed, run, stand_still
@@ -19,6 +22,7 @@ from workers.protocol import ArmFailed
 from workers.side import Runner, Side
 from workers.sources import Code
 
+MOST_REPEATS = 3
 LETTERS = {"A": Arm.BASELINE, "B": Arm.CANDIDATE}
 _random = random.SystemRandom()
 
@@ -69,13 +73,14 @@ class Course:
     runner: Runner
     cores: Cores
     limits: Limits = field(default_factory=Limits)
+    device: Device = field(default_factory=CpuDevice)
 
     def start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
         """Start both processes of a block in the plan's order; they import torch side by side."""
         last = Arm.BASELINE if plan.first_started is Arm.CANDIDATE else Arm.CANDIDATE
         codes = {Arm.BASELINE: self.baseline, Arm.CANDIDATE: self.baseline if plan.control else self.candidate}
         return {
-            arm: Side(arm, codes[arm], self.jail, self.runner, self.limits, perturb=perturb)
+            arm: Side(arm, codes[arm], self.jail, self.runner, self.limits, perturb=perturb, device=self.device)
             for arm in (plan.first_started, last)
         }
 
@@ -149,7 +154,7 @@ class BlockRun:
             side.seconds = 0.0  # starting up is the machine's time, before any code of the implementation
         self._steps = list(steps)
         for shape, most, regime in zip(shapes, steps, regimes or ["normal"] * len(shapes), strict=True):
-            weights = Weights(self.course.model, shape, self.data_seed, most, regime)
+            weights = Weights(self.course.model, shape, self.data_seed, most, regime, self.course.device)
             self._weights.append(weights)
             for arm in order:
                 self._tick()
@@ -158,6 +163,7 @@ class BlockRun:
                     self.sides[arm].process.thaw()
                     arena = self.sides[arm].load(self.course.model, shape, most)
                     weights.place(arena)
+                    self.course.device.settle()
                     self.sides[arm].build(self.course.model, shape, arena)
                     stand_still(self.sides[arm])
 
@@ -171,14 +177,25 @@ class BlockRun:
         self._tick()
         other = self.sides[Arm.BASELINE if arm is Arm.CANDIDATE else Arm.CANDIDATE]
         with guarded(self.sides[arm]):
-            return run(self.sides[arm], other, number, self._weights[number], data, self.course.cores.arms, self._awake)
+            weights, cpus = self._weights[number], self.course.cores.arms
+            return run(self.sides[arm], other, number, weights, data, cpus, self._awake, self.course.device)
 
     def group(self, number: int, keep: Callable[[Pair], None]) -> Group:
         """Run one ABBA or BAAB group of two seeds and hand both pairs of snapshots to ``keep``.
 
-        The steps of a run are random between half of the most and all of it.
+        The steps of a run are random between half of the most and all of it. A group before, in or behind which the device's
+        hardware slowed it down is run again; what stays slow after ``MOST_REPEATS`` is kept, and judged by how often it was.
         """
-        order = _random.choice(("ABBA", "BAAB"))
+        device, repeats = self.course.device, 0
+        while True:
+            slowed = device.read().slowed
+            runs, order = self._four(number, keep)
+            if repeats == MOST_REPEATS or not (slowed or device.read().slowed):
+                return Group(order=order, runs=runs, repeats=repeats)
+            repeats += 1
+
+    def _four(self, number: int, keep: Callable[[Pair], None]) -> tuple[tuple[Run, ...], Literal["ABBA", "BAAB"]]:
+        order: Literal["ABBA", "BAAB"] = _random.choice(("ABBA", "BAAB"))
         least, most = self._range(number)
         data = [self.draw(number, least + secrets.randbelow(most - least + 1)) for _ in range(2)]
         shots: list[Snapshot] = []
@@ -187,9 +204,13 @@ class BlockRun:
             if place % 2:
                 keep(Pair(*sorted(shots[-2:], key=lambda shot: shot.arm is Arm.CANDIDATE)))
         runs = tuple(
-            Run(arm=s.arm, seed=f"{s.data.seed:032x}", steps=s.data.steps, nanoseconds=s.nanoseconds) for s in shots
-        )
-        return Group(order=order, runs=runs)
+            Run(
+                arm=s.arm, seed=f"{s.data.seed:032x}", steps=s.data.steps, nanoseconds=s.nanoseconds,
+                event_nanoseconds=s.event_nanoseconds,
+            )
+            for s in shots
+        )  # fmt: skip
+        return runs, order
 
     def _range(self, number: int) -> tuple[int, int]:
         most = self._steps[number]

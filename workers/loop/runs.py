@@ -13,8 +13,11 @@ from torch import Tensor
 
 from gatekeeper.domain.samples import Arm
 from kernels_under_test import hashrng
-from kernels_under_test.contract import OUT, TABLE_ROWS, Role, Shape, StepOracle, X, feedback
-from workers.arena import Arena, Stray
+from kernels_under_test.contract import OUT, TABLE_ROWS, Role, Shape, StepOracle, TensorSpec, X, feedback
+from workers.arena import Guarded, Stray
+from workers.devices.cpu import CpuDevice
+from workers.devices.port import Device
+from workers.loop.unsealed import changed
 from workers.models import Model
 from workers.protocol import ArmFailed
 from workers.side import Side
@@ -65,6 +68,8 @@ class Snapshot:
     histories: Mapping[str, Tensor]
     states: Mapping[str, Tensor]
     strays: tuple[Stray, ...]
+    event_nanoseconds: int | None = None
+    """The arm's own reading, from events on its device."""
 
     def inputs(self) -> Tensor:
         """Return x(0) .. x(n-1) [steps, rows, hidden] bf16, rebuilt from the arm's own outputs."""
@@ -77,36 +82,45 @@ class Snapshot:
 
 
 @lru_cache(maxsize=1)
-def _table(seed: int, hidden: int) -> Tensor:
+def _table(seed: int, hidden: int, place: torch.device) -> Tensor:
     """Return the feedback table of a block, which all its configurations share."""
-    return hashrng.normal(seed, "table", (TABLE_ROWS, hidden)).to(torch.bfloat16)
+    return hashrng.normal(seed, "table", (TABLE_ROWS, hidden), device=place).to(torch.bfloat16)
 
 
 class Weights:
     """The weights and the feedback table of one block at one shape, drawn once and copied into both arms.
 
-    ``regime`` is one of the problem's, or :data:`STRESS`.
+    ``regime`` is one of the problem's, or :data:`STRESS`; all tensors lie on ``device``.
 
     Raises:
         TypeError: if the stress regime is asked of an oracle that does not offer it.
     """
 
-    def __init__(self, model: Model, shape: Shape, seed: int, steps: int, regime: str = "normal") -> None:
+    def __init__(
+        self,
+        model: Model,
+        shape: Shape,
+        seed: int,
+        steps: int,
+        regime: str = "normal",
+        device: Device | None = None,
+    ) -> None:
         self.model, self.shape, self.seed, self.regime = model, shape, seed, regime
+        self.place_of_tensors = (device or CpuDevice()).place
         self.specs = model.problem.tensors(shape)
         self.tensors = {
-            spec.name: torch.empty(
-                (steps, *spec.shape) if spec.role is Role.SCHEDULE else spec.shape, dtype=getattr(torch, spec.dtype)
-            )
-            for spec in self.specs
-            if spec.role not in (Role.INPUT, Role.OUTPUT)
+            spec.name: self._empty(spec, steps) for spec in self.specs if spec.role not in (Role.INPUT, Role.OUTPUT)
         }
         stressed = self._stressed()
         filled = stressed.stress_regime if stressed else regime
         model.problem.fill(shape, self.tensors, steps=steps, seed=seed, regime=filled, only=(Role.WEIGHT,))
         if stressed:
             stressed.stress(model.problem, shape, self.tensors, (Role.WEIGHT,))
-        self.table = _table(seed, self._spec(OUT)[-1])
+        self.table = _table(seed, self._spec(OUT)[-1], self.place_of_tensors)
+
+    def _empty(self, spec: TensorSpec, steps: int) -> Tensor:
+        size = (steps, *spec.shape) if spec.role is Role.SCHEDULE else spec.shape
+        return torch.empty(size, dtype=getattr(torch, spec.dtype), device=self.place_of_tensors)
 
     def _stressed(self) -> StepOracle | None:
         if self.regime != STRESS:
@@ -118,7 +132,7 @@ class Weights:
     def _spec(self, name: str) -> tuple[int, ...]:
         return next(spec.shape for spec in self.specs if spec.name == name)
 
-    def place(self, arena: Arena) -> None:
+    def place(self, arena: Guarded) -> None:
         """Write the weights into an arena; ``build`` may derive from them, from nothing else."""
         for spec in self.specs:
             if spec.role is Role.WEIGHT:
@@ -130,24 +144,23 @@ class Weights:
         initial = dict(self.tensors)
         for spec in self.specs:
             if spec.role in PER_RUN:
-                initial[spec.name] = torch.empty(
-                    (steps, *spec.shape) if spec.role is Role.SCHEDULE else spec.shape, dtype=getattr(torch, spec.dtype)
-                )
+                initial[spec.name] = self._empty(spec, steps)
         filled = "normal" if regime == STRESS else regime
         self.model.problem.fill(self.shape, initial, steps=steps, seed=seed, regime=filled, only=PER_RUN)
         noise = self._noise(seed, steps, regime).to(torch.bfloat16)
         if stressed := self._stressed() if regime == STRESS else None:
             stressed.stress(self.model.problem, self.shape, {**initial, X: noise[0]}, PER_RUN)
         hidden = self._spec(X)[-1]
-        odd = hashrng.words(seed, "multipliers", hidden) | 1
-        signs = (1 - 2 * (hashrng.words(seed, "signs", hidden) & 1)).to(torch.bfloat16)
+        odd = hashrng.words(seed, "multipliers", hidden, device=self.place_of_tensors) | 1
+        dice = hashrng.words(seed, "signs", hidden, device=self.place_of_tensors)
+        signs = (1 - 2 * (dice & 1)).to(torch.bfloat16)
         return Data(seed, steps, initial, noise, self.table, signs, odd)
 
     def _noise(self, seed: int, steps: int, regime: str) -> Tensor:
         size = (steps, *self._spec(X))
-        noise = hashrng.normal(seed, "noise", size)
+        noise = hashrng.normal(seed, "noise", size, device=self.place_of_tensors)
         if regime == "heavy":
-            dice = hashrng.integers(seed, "noise.heavy", 0, 256, size)
+            dice = hashrng.integers(seed, "noise.heavy", 0, 256, size, device=self.place_of_tensors)
             return torch.where(dice == 0, 16 * noise, torch.where(dice <= 16, 4 * noise, noise))
         return noise * NOISE_SCALE.get(regime, 1.0)
 
@@ -157,7 +170,7 @@ def new_seed() -> int:
     return secrets.randbits(128)
 
 
-def prepare(weights: Weights, arena: Arena, data: Data) -> None:
+def prepare(weights: Weights, arena: Guarded, data: Data) -> None:
     """Write a run's data into a frozen arm's arena, all but noise[0], and poison what the arm must write."""
     tensors = arena.tensors
     poisoned = ["noise", X]
@@ -182,6 +195,7 @@ def run(
     data: Data,
     cpus: tuple[int, ...] | None,
     awake: bool = True,
+    device: Device | None = None,
 ) -> Snapshot:
     """Time one run of ``side`` at its configuration ``number`` while ``other`` stands still; both are frozen before and after.
 
@@ -189,20 +203,24 @@ def run(
 
     Raises:
         ArmFailed: if the arm does not finish as told, or does not stand still after it.
-        Interference: if the other arm used CPU time, or this arm was not where it was put.
+        Interference: if the other arm used CPU time or the device, or this arm was not where it was put.
     """
-    arena = side.arenas[number]
+    arena, device = side.arenas[number], device or CpuDevice()
     prepare(weights, arena, data)
+    if other and awake and (busy := device.gauge()):
+        raise Interference("TIM_IDLE_INTERFERENCE", other.arm, "a device that no frozen arm uses", busy)
+    device.settle()
     side.channel.ask_run(number, data.steps)
     idle = other.process.cpu_time() if other else 0.0
     used = side.process.cpu_time()
     first, source = arena.tensors["noise"][0], data.noise[0]
     began = time.monotonic_ns()
     first.copy_(source)
+    device.settle()
     side.process.thaw()
     try:
         # With a core of its own the harness looks without rest: the time until it wakes up would be free work after "done".
-        side.channel.done(number, data.steps, RUN_SECONDS, awake=awake and cpus is not None)
+        events = side.channel.done(number, data.steps, RUN_SECONDS, awake=awake and cpus is not None)
     finally:
         stand_still(side)
     # Read after the freeze: what an arm does after it has said "done" is still on its clock.
@@ -212,7 +230,7 @@ def run(
         raise Interference("TIM_IDLE_INTERFERENCE", other.arm, "no CPU time while frozen", f"{moved * 1e6:.0f} us")
     if cpus is not None:
         _stayed(side, cpus, side.process.cpu_time() - used, (ended - began) / 1e9)
-    return snapshot(side.arm, arena, weights, data, ended - began)
+    return snapshot(side.arm, arena, weights, data, ended - began, events)
 
 
 def stand_still(side: Side) -> None:
@@ -238,13 +256,20 @@ def _stayed(side: Side, cpus: tuple[int, ...], used: float, wall: float) -> None
         raise Interference("TIM_AFFINITY", side.arm, f"no more CPU time than cores {list(cpus)} give", found)
 
 
-def snapshot(arm: Arm, arena: Arena, weights: Weights, data: Data, nanoseconds: int) -> Snapshot:
-    """Copy what a frozen arm left, and compare and mend the guard bands."""
-    strays = tuple(arena.strays())
-    if strays:
-        arena.mend()
+def snapshot(
+    arm: Arm, arena: Guarded, weights: Weights, data: Data, nanoseconds: int, events: int | None = None
+) -> Snapshot:
+    """Copy what a frozen arm left, and compare and mend the guard bands.
+
+    Outputs are copied first: work that an arm left to its device when it said "done" is not frozen with it.
+    """
     histories = {
         s.name: arena.tensors[f"history.{s.name}"][: data.steps].clone() for s in weights.specs if s.role is Role.OUTPUT
     }
     states = {s.name: arena.tensors[s.name].clone() for s in weights.specs if s.role is Role.STATE}
-    return Snapshot(arm, data, nanoseconds, histories, states, strays)
+    strays = tuple(arena.strays())
+    if strays:
+        arena.mend()
+    if not arena.sealed:
+        strays += tuple(changed(arena.tensors, weights.specs, data))
+    return Snapshot(arm, data, nanoseconds, histories, states, strays, events)

@@ -1,0 +1,1 @@
+"""Where the tensors of a race live: in the machine's own memory or on an accelerator."""
