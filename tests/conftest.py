@@ -19,6 +19,15 @@ from gatekeeper.store.tables import METADATA
 from gatekeeper.store.unit_of_work import Store
 from tests.database import create_database, drop_database, server_url
 
+# Exceptions are logged as plain text: the default renders every local variable of every frame, at a tenth of a second each.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+
 
 def pytest_report_header() -> str:
     """Say which databases the tests of the store run on."""

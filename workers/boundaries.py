@@ -5,17 +5,18 @@ page and shard edges, each with its neighbours) at least once, then draws combin
 configuration at which the candidate is wrong is made smaller, field by field, as long as it stays wrong.
 
 Nothing here runs anything: what is asked is a function from configurations to faults, so that it can be tested without arms;
-``workers.boundary_runs`` gives the real one.
+``workers.asking`` gives the real one.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
+from gatekeeper.domain.boundary_pool import branching_contexts
 from gatekeeper.domain.configuration import Configuration
 
 Axis = tuple[int, ...]
@@ -100,12 +101,9 @@ class Space:
         return sorted(value for value in wanted if self.rows[0] <= value <= self.rows[-1])
 
     def contexts(self, page: int, ranks: int) -> list[int]:
-        """Return every context that code may branch on at a page size: ends, thresholds, one, two and four pages of one rank
-        and of all ranks, and fewer tokens than ranks, each with its neighbours."""
+        """Return every context that code may branch on at a page size and a number of ranks."""
         low, high = self.least_context, self.largest_context
-        marks = {low, high, ranks, *self.thresholds.get("context", ())}
-        marks |= {count * size for count in (1, 2, 4) for size in (page, page * ranks)}
-        return sorted({mark + step for mark in marks for step in (-1, 0, 1) if low <= mark + step <= high})
+        return branching_contexts(low, high, page, ranks, self.thresholds.get("context", ()))
 
     def draw(self, source: random.Random, **fixed: int) -> Configuration | None:
         """Return a configuration with random values of every field that is not fixed, or None if they do not fit together."""
@@ -157,18 +155,30 @@ def search(
     ``more`` says before each batch whether there is time for it. The same seed asks the same points in the same order.
     """
     source = random.Random(seed)  # noqa: S311 - which points are asked is no secret
+    return first_wrong(_points(space, source), ask, points=points, batch=batch, more=more)
+
+
+def first_wrong(
+    stream: Iterable[Configuration],
+    ask: Ask,
+    *,
+    points: int,
+    batch: int = 12,
+    more: Callable[[], bool] = lambda: True,
+) -> tuple[Finding | None, int]:
+    """Ask at the points of a stream, each once, until something is wrong or ``points`` were asked; make what is wrong smaller."""
     asked: set[str] = set()
-    stream = _points(space, source)
+    left = iter(stream)
     while len(asked) < points and more():
         fresh: list[Configuration] = []
-        for configuration in stream:
+        for configuration in left:
             if configuration.label not in asked:
                 asked.add(configuration.label)
                 fresh.append(configuration)
             if len(fresh) == batch or len(asked) == points:
                 break
         if not fresh:
-            break  # the space holds no more
+            break  # the stream holds no more
         found = next((finding for finding in ask(fresh) if finding is not None), None)
         if found is not None:
             return shrink(found, ask, more=more), len(asked)

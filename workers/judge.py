@@ -27,6 +27,7 @@ from kernels_under_test.contract import EXPERT_IDS, OUT, Role, Shape, StepOracle
 from workers import inspection, proof
 from workers.constants import Constants
 from workers.figures import Errors
+from workers.loop.follow_on import LONG, RESUMED
 from workers.loop.runs import STRESS, Snapshot
 from workers.models import Model
 
@@ -39,7 +40,8 @@ The gain's is five times the systematic one that honest arms showed (5.6e-5, ``b
 is 1 % too strong showed 9.6e-4 and more. An element may be off by its row's root mean square: honest arms
 showed up to 0.38 in 500 rows, the candidate three times as much as stock over the same seeds."""
 SHORT_GAIN = 1e-3
-"""The gain'"'"'s in other regimes, whose runs have one or four steps: over eight requests honest arms reached 5.8e-4."""
+"""The gain's in other regimes and in resumed chains, whose runs have one or four steps: over eight requests honest arms reached
+5.8e-4."""
 ROUTING_FLOOR = Shortfall(mean=1e-4, largest=8e-2)
 """Scores differ by bf16 rounding of their inputs: swaps of near ties are no fault. An honest candidate showed one of 0.048 beside
 the stock path's largest of 0.006 (1,024 choices); wrong routing shows in the mean."""
@@ -77,6 +79,9 @@ class Judge:
         self._misordered: dict[tuple[str, str], dict[Arm, int]] = {}
         self._steps = model.oracle if isinstance(model.oracle, StepOracle) else None
         self._constants = Constants(model, shape, self._steps.left_out if self._steps else ())
+        self._carried: dict[Arm, Mapping[str, Tensor]] = {}
+        """By arm: the oracle's states at the end of the last run of a long chain."""
+        self._long_sequences: dict[Arm, int] = {}
         self.proofs: list[SelfProof] = []
 
     def inspect(self, shot: Snapshot) -> list[RaceFault]:
@@ -96,6 +101,22 @@ class Judge:
         if prove:
             plants = proof.plants(shot.histories[OUT].double(), followed.x.double())
             self.proofs.extend(proof.proofs(plants, shot.histories[OUT], followed.trace.outputs[OUT], self._refuses))
+        return []
+
+    def follow_long(self, shot: Snapshot, *, first: bool, counted: bool) -> list[RaceFault]:
+        """Let the oracle follow one run of a long chain, from its own end states of the arm's run before: what an arm's states lose
+        or gain from run to run adds up. ``counted``: take the errors in."""
+        if first:
+            self._carried.pop(shot.arm, None)
+            self._long_sequences[shot.arm] = self._shape.requests
+        followed = self._followed(shot, self._carried.get(shot.arm, {}))
+        if isinstance(followed, RaceFault):
+            return [followed]
+        self._carried[shot.arm] = followed.trace.states
+        if counted:
+            # All runs of a chain belong to the same requests.
+            self._take_in(shot, followed, LONG, "normal", sequences=self._long_sequences[shot.arm])
+            self._long_sequences[shot.arm] = 0
         return []
 
     def one_step(self, baseline: Snapshot, candidate: Snapshot, check: str, *, constants: bool) -> list[RaceFault]:
@@ -141,10 +162,12 @@ class Judge:
         found[OUT] = torch.arange(self._shape.rows) // self._shape.query_tokens
         return {name: found[name].reshape(-1)[followed.touched[name]] for name in followed.rows}
 
-    def _followed(self, shot: Snapshot) -> Followed | RaceFault:
+    def _followed(self, shot: Snapshot, carried: Mapping[str, Tensor] | None = None) -> Followed | RaceFault:
+        """Let the oracle follow a run, from the states before it or from those ``carried``."""
         x, problem = shot.inputs(), self._model.problem
+        initial = {**shot.data.initial, **(carried or {})}
         try:
-            trace = self._model.oracle.follow(problem, self._shape, shot.data.initial, x, shot.histories[EXPERT_IDS])
+            trace = self._model.oracle.follow(problem, self._shape, initial, x, shot.histories[EXPERT_IDS])
         except ValueError as error:
             return self._fault(shot, "COR_ROUTING", EXPERT_IDS, "ids in range, each once in a row", str(error)[:200])
         rows, touched = {}, {}
@@ -164,9 +187,12 @@ class Judge:
             return self._fault(shot, "COR_NO_REFERENCE", blank[0], "an oracle with finite values", found_text)
         return Followed(x, trace, rows, touched)
 
-    def _take_in(self, shot: Snapshot, followed: Followed, check: str, regime: str) -> None:
+    def _take_in(
+        self, shot: Snapshot, followed: Followed, check: str, regime: str, *, sequences: int | None = None
+    ) -> None:
+        """Take in errors and shortfalls; ``sequences`` where they are not the run's own requests."""
         for name, (found, wanted) in followed.rows.items():
-            self._take((check, regime, name, ""), shot, found, wanted)
+            self._take((check, regime, name, ""), shot, found, wanted, sequences)
         pair = self._shortfalls.setdefault((check, regime), {arm: [] for arm in Arm})
         pair[shot.arm].append(followed.trace.shortfall.reshape(-1))
         if self._steps is not None:
@@ -174,11 +200,12 @@ class Judge:
             count = self._steps.misordered(self._model.problem, shot.data.initial, ids)
             self._misordered.setdefault((check, regime), dict.fromkeys(Arm, 0))[shot.arm] += count
 
-    def _take(self, key: Key, shot: Snapshot, found: Tensor, wanted: Tensor) -> None:
+    def _take(self, key: Key, shot: Snapshot, found: Tensor, wanted: Tensor, sequences: int | None = None) -> None:
         if wanted.numel():
             kind = self._kind(key[2])
             pair = self._errors.setdefault(key, {arm: Errors(kind) for arm in Arm})
-            pair[shot.arm].add(found, wanted, shot.data.steps, self._shape.requests)
+            counted = self._shape.requests if sequences is None else sequences
+            pair[shot.arm].add(found, wanted, shot.data.steps, counted)
 
     def _kind(self, name: str) -> Literal["output", "state"]:
         return "output" if self._specs[name].role is Role.OUTPUT else "state"
@@ -194,7 +221,7 @@ class Judge:
         check, regime, name, part = key
         kind = self._kind(name)
         floors = self._floors.get(key, FLOORS[kind])
-        if regime != "normal" and not part:
+        if (regime != "normal" or check == RESUMED) and not part:
             floors = floors.model_copy(update={"gain": SHORT_GAIN})
         record = ErrorRecord(
             tensor=name,

@@ -9,6 +9,7 @@ from gatekeeper.domain.race import RaceRules
 from gatekeeper.domain.samples import Arm, ArmRecord, Block, ConfigurationRecord, FaultEffect, RaceFault
 from workers.judge import Judge
 from workers.loop.blocks import Pair
+from workers.loop.follow_on import LONG, Piece
 from workers.loop.untimed import CHAIN, CONSTANT_SEQUENCES, ONE_STEP, REPEATS, Made, Unsteady, offered
 from workers.models import Model, shape_of
 
@@ -33,6 +34,8 @@ class Records:
         self.blocks: list[Block] = []
         self.control: list[Block] = []
         self.faults: list[RaceFault] = []
+        self.goes_long = False
+        """Whether the race's long chain is run at this configuration."""
 
     def add(self, block: Block, *, control: bool) -> None:
         """Take in a finished block."""
@@ -54,6 +57,16 @@ class Records:
         elif self.inspect(made.pair) and not self.faults:
             constants = made.index * self.configuration.requests < CONSTANT_SEQUENCES
             found = self._judge.one_step(made.pair.baseline, made.pair.candidate, ONE_STEP, constants=constants)
+            self.faults = [*self.faults, *found][:FAULTS_KEPT]
+
+    def long(self, piece: Piece) -> None:
+        """Take in one run of a long chain."""
+        if self.inspect(piece.pair) and not self.faults:
+            found = [
+                fault
+                for shot in (piece.pair.baseline, piece.pair.candidate)
+                for fault in self._judge.follow_long(shot, first=piece.first, counted=piece.counted)
+            ]
             self.faults = [*self.faults, *found][:FAULTS_KEPT]
 
     def steady(self, unsteady: Sequence[Unsteady]) -> None:
@@ -98,7 +111,7 @@ class Records:
             errors=self._judge.errors(),
             routing=self._judge.routing(),
             constants=self._judge.constants(ONE_STEP),
-            offered=offered(self._model, self._rules),
+            offered=(*offered(self._model, self._rules), *([LONG] if self.goes_long else [])),
             faults=tuple(self.faults),
             self_proofs=tuple(self._judge.proofs),
             blocks=_whole(self.blocks) if timed else (),

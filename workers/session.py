@@ -13,7 +13,7 @@ from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.correctness import judge_correctness
 from gatekeeper.domain.race import RaceOrder, RaceOutcome, RaceResult, RaceStatus
 from gatekeeper.domain.race_decision import decide_race, judge_times
-from gatekeeper.domain.samples import Arm, FaultEffect, RaceFault, SupportAnswer
+from gatekeeper.domain.samples import Arm, ConfigurationRecord, FaultEffect, RaceFault, SupportAnswer
 from gatekeeper.domain.sequential import next_look
 from workers.environment import environment
 from workers.judge import blame
@@ -24,6 +24,7 @@ from workers.loop.runs import Interference
 from workers.models import shape_of
 from workers.protocol import ArmFailed
 from workers.records import Records
+from workers.searching import drawn, search_drawn
 from workers.side import Side
 
 SLOW_FACTOR = 2.0
@@ -52,11 +53,14 @@ class Session:
         self._rules = order.request.rules
         self._started = datetime.now(UTC)
         self._guards = self._draw_guards()
+        self._points = drawn(order.request)
         self._all = (*order.request.configurations, *self._guards)
         self._steps = [min(2 * self._rules.steps, c.context // c.query_tokens) for c in self._all]
         """Most steps of a timed run at each configuration. A short context shortens its own runs and no other's."""
         communication, mode = order.request.target.communication, course.device.mode
         self._records = [Records(c, course.model, self._rules, communication, mode) for c in self._all]
+        self._boundaries: tuple[ConfigurationRecord, ...] = ()
+        self._long_at = untimed.longest_at(self._all) if self._rules.long_steps else None
         self._supports: list[SupportAnswer] = []
         self._faults: list[RaceFault] = []
         self._blocks_done = 0
@@ -84,6 +88,7 @@ class Session:
                     side.close()
                 raise
             self._correctness(sides)
+            self._search()
             if self._until == "correctness":
                 raise Stop(RaceStatus.ABANDONED, RaceOutcome.VOID)
             self._race()
@@ -111,6 +116,7 @@ class Session:
         """Ask the candidate, in a jail of its own, which configurations it serves."""
         asked = [(c, "advertised") for c in self._request.configurations]
         asked += [(c, "refused") for c in self._request.refused] + [(c, "guard") for c in self._guards]
+        asked += [(c, "boundary") for c in self._points]
         course = self._course
         side = Side(Arm.CANDIDATE, course.candidate, course.jail, course.runner, course.limits, device=course.device)
         try:
@@ -153,12 +159,39 @@ class Session:
                 finally:
                     oracle.shutdown(cancel_futures=True)
                 self._stop_if_wrong()
+            steps = max(steps, self._long_chain(plan, block))
             unsteady = list(untimed.run_again(plan, block, self._all))
             for number, record in enumerate(self._records):
                 record.steady([one for one in unsteady if one.number == number])
 
         self._in_block(CHAIN_PLAN, sides, work, awake=False)
         self._progress({"event": "correctness", "chains": chains, "steps": steps})
+        self._stop_if_wrong()
+
+    def _long_chain(self, plan: untimed.Plan, block: BlockRun) -> int:
+        """Run the long chain, if the rules ask for one; return its steps."""
+        if self._long_at is None:
+            return 0
+        record, most = self._records[self._long_at], self._rules.long_steps
+        record.goes_long = True
+        for piece in untimed.run_long(plan, block, self._long_at, most):
+            record.long(piece)
+            if record.faults:
+                break
+        self._stop_if_wrong()
+        return most
+
+    def _search(self) -> None:
+        """Try the boundary points that were drawn for this race."""
+        if not self._points:
+            return
+        served = self._until == "end"
+        searched = search_drawn(
+            self._request, self._course, self._points, served, lambda: self._in_time({}, CHAIN_PLAN), time.monotonic
+        )
+        self._boundaries = searched.records
+        self._faults.extend(searched.faults)
+        self._progress({"event": "boundaries", "points": len(self._points)})
         self._stop_if_wrong()
 
     def _first_blocks(self) -> list[Timed]:
@@ -317,6 +350,7 @@ class Session:
             environment=environment(self._course.device, self._course.jail, self._started, datetime.now(UTC)),
             configurations=tuple(records[:count]),
             guards=tuple(records[count:]),
+            boundaries=self._boundaries,
             supports=tuple(self._supports),
             faults=tuple(self._faults),
         )

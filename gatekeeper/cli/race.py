@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rich.table import Table
 from gatekeeper.backends.machine import Machine
 from gatekeeper.catalog import ROOT, load_catalog
 from gatekeeper.cli.faults import writable
+from gatekeeper.domain.boundary_pool import branching_contexts
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.decision import Decision
 from gatekeeper.domain.errors import GatekeeperError, Postponed, Retryable
@@ -93,6 +94,14 @@ def row_counts(text: str) -> list[int]:
     "--groups", default=RULES.groups, show_default=True, type=click.IntRange(min=1), help="Groups of a block."
 )
 @click.option(
+    "--boundaries", default=0, show_default=True, type=click.IntRange(0, 1024),
+    help="Configurations at page and shard edges up to --context that are tried untimed.",
+)  # fmt: skip
+@click.option(
+    "--long-steps", default=0, show_default=True, type=click.IntRange(0, 100_000),
+    help="Steps of one long chain, with states carried from run to run.",
+)  # fmt: skip
+@click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, allow_dash=True), help="Write outcome and result here."
 )
 def race(
@@ -106,6 +115,8 @@ def race(
     page_size: int,
     dcp: int,
     groups: int,
+    boundaries: int,
+    long_steps: int,
     json_file: str | None,
 ) -> int:
     """Race a candidate against the baseline on this machine.
@@ -134,7 +145,8 @@ def race(
             Configuration(rows=count, context=context, page_size=page_size, decode_context_parallel=dcp)
             for count in row_counts(rows)
         ),
-        rules=RULES.model_copy(update={"groups": groups}),
+        boundary_pool=edges_of(row_counts(rows), context, page_size, dcp) if boundaries else (),
+        rules=RULES.model_copy(update={"groups": groups, "boundary_points": boundaries, "long_steps": long_steps}),
     )
     with quiet_machine(Machine()):
         result = run(RaceOrder(request=request, alpha=0.01))
@@ -146,6 +158,15 @@ def race(
     if json_file != "-":
         show(outcome, decision, result)
     return status
+
+
+def edges_of(rows: Sequence[int], context: int, page_size: int, ranks: int) -> tuple[Configuration, ...]:
+    """Return what a boundary search up to ``context`` draws from: contexts that code may branch on, each with one number of rows."""
+    marks = [mark for mark in branching_contexts(1, context, page_size, ranks) if mark != context]
+    return tuple(
+        Configuration(rows=rows[index % len(rows)], context=mark, page_size=page_size, decode_context_parallel=ranks)
+        for index, mark in enumerate(marks)
+    )
 
 
 @contextmanager

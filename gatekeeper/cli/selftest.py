@@ -22,6 +22,7 @@ from rich.table import Table
 from gatekeeper.catalog import ROOT, load_catalog
 from gatekeeper.cli.faults import writable
 from gatekeeper.cli.race import RULES
+from gatekeeper.domain.boundary_pool import branching_contexts
 from gatekeeper.domain.catalog import HardwareTarget, ModelUnderTest
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.correctness import judge_correctness
@@ -39,6 +40,11 @@ from gatekeeper.domain.race import (
 ALPHA = 0.01
 TRIES = 3
 """A void race says nothing; it is repeated."""
+
+
+SEARCH = {"boundary_points": 12, "untimed_checks": ()}
+"""For mutants that a boundary search must see. Of 12 points no mutant of the corpus is missed by all in one of 400 draws."""
+SEARCHED_ROWS, SEARCHED_CONTEXT = (1, 3, 4, 7, 8), 64
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,7 @@ def judged(planted: Planted, wanted: RaceOrder, ask: Callable[[RaceOrder], RaceR
 def order(planted: Planted, model: ModelUnderTest, target: HardwareTarget, form: Form) -> RaceOrder:
     """Return the race of a mutant against the stock path; up to its correctness pass where its time does not matter."""
     timed = form.times(planted)
+    searched = planted.seen_by == "boundary"
     request = RaceRequest(
         purpose="selftest",
         model=model.name,
@@ -182,9 +189,21 @@ def order(planted: Planted, model: ModelUnderTest, target: HardwareTarget, form:
             Configuration(rows=rows, context=256, page_size=8, decode_context_parallel=2)
             for rows in (form.timed_rows if timed else form.rows)
         ),
-        rules=form.rules,
+        boundary_pool=boundary_points() if searched else (),
+        rules=form.rules.model_copy(update=SEARCH) if searched else form.rules,
     )
     return RaceOrder(request=request, alpha=ALPHA, until="end" if timed else "correctness")
+
+
+def boundary_points() -> tuple[Configuration, ...]:
+    """Return the configurations that the boundary search of a mutant draws from: all but what is advertised."""
+    return tuple(
+        Configuration(rows=rows, context=context, page_size=page, decode_context_parallel=ranks)
+        for rows in SEARCHED_ROWS
+        for page in (4, 8)
+        for ranks in (1, 2)
+        for context in branching_contexts(1, SEARCHED_CONTEXT, page, ranks)
+    )
 
 
 class Harness:

@@ -30,6 +30,9 @@ REQUIRED_CHECKS = ("chain", "timed")
 """Followed by the oracle in every finished race: untimed chains, and runs drawn from the timed ones, which a candidate may treat
 differently."""
 
+BOUNDARY = "boundary"
+"""The check of configurations where code may branch."""
+
 _EFFECTS = {
     FaultEffect.WRONG: RaceOutcome.WRONG,
     FaultEffect.HELD: RaceOutcome.HELD,
@@ -99,7 +102,7 @@ def judge_correctness(rules: RaceRules, result: RaceResult) -> list[Reason]:
     """Return every reason that the records give, for outcomes ``wrong``, ``held``, ``void`` and ``declined``."""
     records = result.configurations + result.guards
     reasons = [_of_fault(fault, "race") for fault in result.faults]
-    for record in records:
+    for record in (*records, *result.boundaries):
         reasons.extend(judge_record(record, rules))
     reasons.extend(_of_supports(result))
     if result.status is RaceStatus.FINISHED:
@@ -217,7 +220,7 @@ def _of_supports(result: RaceResult) -> Iterator[Reason]:
             )
 
 
-_SERVED = {"advertised": "advertises", "guard": "says it serves"}
+_SERVED = {"advertised": "advertises", "guard": "says it serves", "boundary": "says it serves"}
 
 
 def _gaps(records: tuple[ConfigurationRecord, ...]) -> Iterator[Reason]:

@@ -38,6 +38,7 @@ REASONS = {
     "chain": _OVER_STEPS,
     "regime": _OVER_STEPS,
     "one_step": ("COR_MISMATCH", "COR_GAIN", "COR_ROUTING", "COR_ELEMENT", "COR_CONSTANT"),
+    "boundary": _OVER_STEPS,
     "guard": ("COR_STRAY_WRITE",),
     "scan": ("COR_NONFINITE", "COR_UNWRITTEN"),
     "process": ("RUN_", "COR_", "JAIL_"),

@@ -71,9 +71,22 @@ class RaceRules(Value):
         description="requests that the untimed chains of a configuration bring together, at least, each over a run of its own: what "
         "an error figure varies with; several query tokens of a request count as one",
     )
-    untimed_checks: tuple[Literal["regime", "one_step"], ...] = Field(
-        default=("regime", "one_step"),
-        description="checks beside chains, of a model that offers them: other regimes of data, single steps",
+    untimed_checks: tuple[Literal["regime", "one_step", "resumed"], ...] = Field(
+        default=("regime", "one_step", "resumed"),
+        description="checks beside chains, of a model that offers them: other regimes of data, single steps over stressed data, "
+        "single steps from the end states of an arm's own chains",
+    )
+    long_steps: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="steps of one long chain at one configuration, state carried from run to run; 0: none",
+    )
+    boundary_points: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="configurations of the boundary pool that the harness draws and tries; 0: none",
     )
     guard_configurations: int = Field(ge=0, description="configurations drawn by the harness that were not advertised")
     guard_loss: float = Field(ge=0, lt=1, description="largest loss allowed on a guard configuration, relative")
@@ -130,6 +143,8 @@ class RaceRequest(Document):
     """Configurations outside the declared scope: the candidate must decline each with a reason."""
     guard_pool: tuple[Configuration, ...] = ()
     """Configurations inside the served ranges that were not advertised; the harness draws its guards from these."""
+    boundary_pool: tuple[Configuration, ...] = ()
+    """Served configurations where code may branch; the harness draws some, tries them untimed and shrinks what is wrong."""
     rules: RaceRules
 
 
@@ -247,6 +262,8 @@ class RaceResult(Document):
     configurations: tuple[ConfigurationRecord, ...] = ()
     guards: tuple[ConfigurationRecord, ...] = ()
     """Records of the guard configurations that the harness drew."""
+    boundaries: tuple[ConfigurationRecord, ...] = ()
+    """Records without times of the boundary points that were tried, and of smaller ones at which the candidate is wrong."""
     supports: tuple[SupportAnswer, ...] = ()
     faults: tuple[RaceFault, ...] = ()
     """Faults of the race as a whole (the self-proof, the machine); those of one configuration stand in its record."""
@@ -254,7 +271,8 @@ class RaceResult(Document):
     @model_validator(mode="after")
     def _numbers_only_when_finished(self) -> RaceResult:
         records = self.configurations + self.guards
-        timed = [record.configuration.label for record in records if record.blocks or record.control]
+        tried = (*records, *self.boundaries)
+        timed = [record.configuration.label for record in tried if record.blocks or record.control]
         if self.status is not RaceStatus.FINISHED and timed:
             raise ValueError(
                 f"times exist only in a finished race; found status {self.status.value} with times at {timed}"

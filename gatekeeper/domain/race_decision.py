@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from gatekeeper.domain import plausibility
 from gatekeeper.domain.configuration import Configuration
-from gatekeeper.domain.correctness import judge_correctness
+from gatekeeper.domain.correctness import BOUNDARY, judge_correctness
 from gatekeeper.domain.decision import Decision, Reason
 from gatekeeper.domain.race import RaceOutcome, RaceRequest, RaceResult, RaceStatus
 from gatekeeper.domain.samples import Block, ConfigurationRecord
@@ -130,6 +130,13 @@ def _missing(request: RaceRequest, result: RaceResult) -> Iterator[Reason]:
     if len(result.guards) < min(request.rules.guard_configurations, len(request.guard_pool)):
         wanted = min(request.rules.guard_configurations, len(request.guard_pool))
         yield _void_missing("guard configurations are missing", str(wanted), str(len(result.guards)))
+    wanted = min(request.rules.boundary_points, len(request.boundary_pool))
+    pool = set(map(_label, request.boundary_pool))
+    tried = [
+        r for r in result.boundaries if r.configuration.label in pool and any(e.check == BOUNDARY for e in r.errors)
+    ]
+    if len(tried) < wanted:
+        yield _void_missing("boundary points are missing", f"{wanted} tried", str(len(tried)))
     answered = {a.configuration.label for a in result.supports if a.asked_as == "refused"}
     unasked = [label for label in map(_label, request.refused) if label not in answered]
     if unasked:
@@ -167,6 +174,7 @@ def pooled(results: Sequence[RaceResult]) -> RaceResult:
         update={
             "configurations": _joined([result.configurations for result in finished]),
             "guards": _joined([result.guards for result in finished]),
+            "boundaries": _joined([result.boundaries for result in finished]),
             "supports": tuple(answer for result in results for answer in result.supports),
             "faults": tuple(fault for result in results for fault in result.faults),
         }

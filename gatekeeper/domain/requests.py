@@ -6,6 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from gatekeeper.domain.advertised import EnumerationRules, Scope, advertised, guard_pool
+from gatekeeper.domain.boundary_pool import boundary_pool
 from gatekeeper.domain.catalog import ModelUnderTest
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.errors import Rejected
@@ -60,6 +61,7 @@ def race_request(
         configurations=advertised(manifest, target, policy_set, enumeration).configurations,
         refused=refused(manifest, target, policy_set),
         guard_pool=guard_pool(manifest, target, policy_set, enumeration),
+        boundary_pool=boundary_pool(manifest, target, policy_set, enumeration) if rules.boundary_points else (),
         rules=rules,
     )
 

@@ -211,7 +211,7 @@ class SupportAnswer(Value):
     """What the candidate's ``supports()`` said to one configuration. A reason is the contributor's text."""
 
     configuration: Configuration
-    asked_as: Literal["advertised", "refused", "guard"]
+    asked_as: Literal["advertised", "refused", "guard", "boundary"]
     declined: bool
     reason: str = Field(default="", max_length=1024)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.evidence import Evidence, RaceEvidence
@@ -10,7 +10,7 @@ from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import RaceRequirement
 from gatekeeper.domain.race import RaceEnvironment, RaceRequest, RaceResult
 from gatekeeper.domain.race_decision import decide_race
-from gatekeeper.domain.samples import ErrorRecord, RaceFault
+from gatekeeper.domain.samples import ConfigurationRecord, ErrorRecord, RaceFault
 from gatekeeper.domain.verdict import Verdict
 from gatekeeper.store.unit_of_work import ReadUnit
 from gatekeeper.web.views import ErrorRow, RaceView
@@ -52,6 +52,7 @@ def ended(uow: ReadUnit, digest: str, evidence: Evidence, body: RaceEvidence) ->
         figures=decision.figures if decision else (),
         reasons=decision.reasons if decision else (),
         errors=tuple(error_rows(result)),
+        boundaries=len(result.boundaries),
         faults=faults_of(result),
         supports=result.supports,
         environment=environment_rows(result.environment),
@@ -96,39 +97,48 @@ def labels(request: RaceRequest) -> tuple[str, ...]:
 
 def faults_of(result: RaceResult) -> tuple[RaceFault, ...]:
     """Return every fault of the race and of its configurations."""
-    records = result.configurations + result.guards
+    records = result.configurations + result.guards + result.boundaries
     return result.faults + tuple(fault for record in records for fault in record.faults)
 
 
 def error_rows(result: RaceResult) -> Iterator[ErrorRow]:
-    """Yield one row for each tensor and check of each configuration: the record that lies closest to its limit."""
-    for record in result.configurations:
-        closest: dict[tuple[str, str], ErrorRecord] = {}
+    """Yield one row for each tensor and check of each configuration, and of all boundary points together: the record that lies
+    closest to its limit."""
+    for record in result.configurations + result.guards:
+        yield from _closest((record,))
+    yield from _closest(result.boundaries)
+
+
+def _closest(records: Sequence[ConfigurationRecord]) -> Iterator[ErrorRow]:
+    closest: dict[tuple[str, str], tuple[str, ErrorRecord]] = {}
+    for record in records:
         for error in record.errors:
             key = (error.tensor, error.check)
-            if key not in closest or _share(error) > _share(closest[key]):
-                closest[key] = error
-        for (tensor, check), error in closest.items():
-            yield ErrorRow(
-                where=record.configuration.label,
-                tensor=tensor,
-                check=check if error.regime == "normal" else f"{check}, {error.regime}",
-                candidate_rms=error.candidate.rms,
-                baseline_rms=error.baseline.rms,
-                limit_rms=error.limits.rms,
-                candidate_gain=error.candidate.gain,
-                limit_gain=error.limits.gain,
-                within=_share(error) <= 1,
-            )
+            if key not in closest or _share(error) > _share(closest[key][1]):
+                closest[key] = (record.configuration.label, error)
+    for (tensor, check), (label, error) in closest.items():
+        yield ErrorRow(
+            where=label,
+            tensor=tensor,
+            check=check if error.regime == "normal" else f"{check}, {error.regime}",
+            candidate_rms=error.candidate.rms,
+            baseline_rms=error.baseline.rms,
+            limit_rms=error.limits.rms,
+            candidate_gain=error.candidate.gain,
+            limit_gain=error.limits.gain,
+            within=_share(error) <= 1,
+        )
 
 
 def _share(error: ErrorRecord) -> float:
     """How much of its limits a record uses up; above 1 it is outside."""
-    pairs = (
+    pairs = [
         (error.candidate.rms, error.limits.rms),
         (error.candidate.median_row, error.limits.median_row),
         (abs(error.candidate.gain), error.limits.gain),
-    )
+    ]
+    if error.limits.element is not None and error.candidate.element is not None:
+        pairs.append((error.candidate.element, error.limits.element))
     return max(found / limit if limit > 0 else float(found > 0) * 2 for found, limit in pairs)
 
 

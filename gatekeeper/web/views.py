@@ -112,6 +112,8 @@ class RaceView(Value):
     figures: tuple[Figures, ...] = ()
     reasons: tuple[Reason, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
+    boundaries: int = 0
+    """Configurations near page, shard and other edges that were tried untimed."""
     faults: tuple[RaceFault, ...] = ()
     supports: tuple[SupportAnswer, ...] = ()
     environment: dict[str, str] = {}

@@ -28,17 +28,18 @@ def toy_order(candidate: str = "stock:baseline", *, rows=(2,), **changes) -> Rac
     )  # fmt: skip
     rules = RaceRules(
         looks=(2,), nominal_p=(0.009,), groups=changes.pop("groups", 2), steps=4, margin=0.05, control_blocks=0,
-        guard_configurations=0, guard_loss=0.5, checked_share=1.0, plausible_ratio=50,
+        guard_configurations=0, guard_loss=0.5, checked_share=1.0, plausible_ratio=50, **changes.pop("rules", {}),
     )  # fmt: skip
+    until = changes.pop("until", "end")
     request = RaceRequest(
-        purpose="selftest", model="toy_model", problem="small", suite="sha256:" + "0" * 64, target=target,
+        purpose=changes.pop("purpose", "selftest"), model="toy_model", problem="small", suite="sha256:" + "0" * 64, target=target,
         candidate=InstalledSource(entry_point=f"{ARMS}.{candidate}"),
         baseline=InstalledSource(entry_point=f"{ARMS}.{changes.pop('baseline', 'stock:baseline')}"),
         configurations=changes.pop("configurations", None)
         or tuple(Configuration(rows=count, context=64, page_size=4) for count in rows),
         rules=rules, **changes,
     )  # fmt: skip
-    return RaceOrder(request=request, alpha=0.01)
+    return RaceOrder(request=request, alpha=0.01, until=until)
 
 
 @pytest.fixture(scope="session")

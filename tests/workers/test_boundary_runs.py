@@ -9,8 +9,7 @@ import pytest
 
 from gatekeeper.domain.configuration import Configuration
 from tests.workers.conftest import ARMS, MODELS
-from workers import boundary_runs
-from workers.boundaries import Finding
+from workers import asking, boundary_runs
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +53,8 @@ def test_the_stock_path_has_no_such_point_and_a_wrong_name_is_an_error(capsys):
 
 
 def test_where_a_race_can_be_run_the_command_is_a_race():
-    options = boundary_runs.parser().parse_args(
-        ["--model", "m", "--problem", "p", "--candidate", "a:b", "--baseline", "a:c"]
-    )
-    finding = Finding(Configuration(rows=3, context=9, page_size=8, decode_context_parallel=2), "X", "")
-    assert boundary_runs.command(finding, options) == (
+    names = asking.Names("m", "p", "a:b", "a:c", 1)
+    point = Configuration(rows=3, context=9, page_size=8, decode_context_parallel=2)
+    assert asking.command(point, names) == (
         "gatekeeper race --model m --problem p --candidate a:b --baseline a:c --rows 3 --context 9 --page-size 8 --dcp 2"
     )

@@ -41,7 +41,7 @@ def test_identical_arms_finish_and_are_not_better():
     assert result.status is RaceStatus.FINISHED
     assert result.outcome not in (RaceOutcome.BETTER, RaceOutcome.WRONG, RaceOutcome.VOID, RaceOutcome.HELD)
     record = result.configurations[0]
-    assert {error.check for error in record.errors} == {"chain", "timed"}
+    assert {error.check for error in record.errors} == {"chain", "resumed", "timed"}
     assert {error.tensor for error in record.errors} == {"out", "state"}
     assert {proof.name for proof in record.self_proofs} == {"zeros", "previous", "echo", "one_element"}
     assert all(proof.refused for proof in record.self_proofs)

@@ -172,6 +172,10 @@ class BlockRun:
         if left out."""
         return self._weights[number].draw(new_seed() if seed is None else seed, steps, regime)
 
+    def weights_of(self, number: int) -> Weights:
+        """Return the weights of a configuration that is loaded."""
+        return self._weights[number]
+
     def shot(self, arm: Arm, number: int, data: Data) -> Snapshot:
         """Time one run. Raises ArmFault or Interference."""
         self._tick()

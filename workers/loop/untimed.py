@@ -6,8 +6,8 @@ counted in requests, since those, not rows, are what an error varies with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.race import RaceRules
@@ -15,7 +15,9 @@ from gatekeeper.domain.samples import Arm
 from kernels_under_test.contract import StepOracle
 from workers.inspection import difference
 from workers.loop.blocks import BlockRun, Pair
-from workers.loop.runs import STRESS, Snapshot
+from workers.loop.follow_on import RESUMED, Piece, long_chain, resume
+from workers.loop.load import competing
+from workers.loop.runs import STRESS, Data, Snapshot
 from workers.models import Model, shape_of
 
 CHAIN, REGIME, ONE_STEP = "chain", "regime", "one_step"
@@ -26,7 +28,9 @@ STEP_SEQUENCES = 16
 CONSTANT_SEQUENCES = 12
 """Requests whose single steps are projected on every constant; each costs the oracle as much as forty steps of a chain."""
 REPEATS, REPEAT_STEPS = 6, 6
-"""Times that one run is run again, another one between every two of them."""
+"""Times that one run is run again, another one between every two of them; the second half beside a competing load."""
+MOST_LONG_REQUESTS = 8
+"""A long chain is run where the requests are many, since an error varies with those, but not so many that it takes all day."""
 OWN_WEIGHTS = frozenset({"ties", STRESS})
 """Regimes whose weights are not the unit normal ones: the arms build once more for each."""
 
@@ -78,9 +82,17 @@ def runs_for(configuration: Configuration, sequences: int, least: int = 2) -> in
 
 def offered(model: Model, rules: RaceRules) -> tuple[str, ...]:
     """Return the checks that a model offers beside those of every race, and that the rules ask for."""
-    found = [REGIME] if set(model.problem.regimes) - {"normal"} else []
-    every = [*found, ONE_STEP] if isinstance(model.oracle, StepOracle) else found
+    every = [REGIME] if set(model.problem.regimes) - {"normal"} else []
+    every += [ONE_STEP] if isinstance(model.oracle, StepOracle) else []
+    every += [RESUMED]
     return tuple(check for check in every if check in rules.untimed_checks)
+
+
+def longest_at(configurations: Sequence[Configuration]) -> int:
+    """Return the number of the configuration that a long chain is run at: the most requests up to a limit, else the fewest."""
+    counts = [configuration.requests for configuration in configurations]
+    fitting = [count for count in counts if count <= MOST_LONG_REQUESTS]
+    return counts.index(max(fitting) if fitting else min(counts))
 
 
 class Plan:
@@ -92,6 +104,8 @@ class Plan:
         ]
         self.tasks: list[Task] = []
         checks = offered(model, rules)
+        self.resumes = RESUMED in checks
+        """Whether each chain is followed by a single step from the arm's own end states."""
         for number, configuration in enumerate(configurations):
             steps = self.loads[number].steps
             chains = runs_for(configuration, rules.chain_sequences)
@@ -119,29 +133,45 @@ def build_all(plan: Plan, block: BlockRun, configurations: Sequence[Configuratio
 
 
 def run_tasks(plan: Plan, block: BlockRun, check: str) -> Iterator[Made]:
-    """Run every task of a check; hand out each pair as it is made."""
+    """Run every task of a check; hand out each pair as it is made. Chains are followed by a single step from their end states."""
     for task in plan.tasks:
         for index in range(task.runs if task.check == check else 0):
             data = block.draw(task.load, task.steps, task.regime)
             baseline, candidate = (block.shot(arm, task.load, data) for arm in Arm)
-            yield Made(task, index, Pair(baseline, candidate))
+            pair = Pair(baseline, candidate)
+            yield Made(task, index, pair)
+            if check == CHAIN and plan.resumes:
+                yield Made(replace(task, check=RESUMED, steps=1), index, resume(block, task.load, pair))
+
+
+def run_long(plan: Plan, block: BlockRun, number: int, steps: int) -> Iterator[Piece]:
+    """Run one long chain at a configuration, in runs as long as it was built for."""
+    return long_chain(block, number, steps, plan.loads[number].steps)
 
 
 def run_again(plan: Plan, block: BlockRun, configurations: Sequence[Configuration]) -> Iterator[Unsteady]:
     """Run one run of each configuration again and again; hand out what came out otherwise."""
     for number in range(len(configurations)):
-        yield from _repeated(block, number, min(REPEAT_STEPS, plan.loads[number].steps))
+        steps = min(REPEAT_STEPS, plan.loads[number].steps)
+        data, other = block.draw(number, steps), block.draw(number, steps)
+        firsts: dict[Arm, Snapshot] = {arm: block.shot(arm, number, data) for arm in Arm}
+        found = _repeated(block, number, data, other, firsts, range(REPEATS // 2))
+        with competing(block.course.cores.arms):
+            found += _repeated(block, number, data, other, firsts, range(REPEATS // 2, REPEATS))
+        yield from {one.arm: one for one in reversed(found)}.values()
 
 
-def _repeated(block: BlockRun, number: int, steps: int) -> Iterator[Unsteady]:
-    """Where the baseline gives the same bits each time, say whether the candidate does not."""
-    data, other = block.draw(number, steps), block.draw(number, steps)
+def _repeated(
+    block: BlockRun, number: int, data: Data, other: Data, firsts: Mapping[Arm, Snapshot], repeats: range
+) -> list[Unsteady]:
+    """Run ``data`` again, with ``other`` between, and return for each arm the first repeat that gave other bits than its first run."""
+    found = []
     for arm in Arm:
-        first: Snapshot = block.shot(arm, number, data)
-        for repeat in range(REPEATS):
+        for repeat in repeats:
             if repeat % 2:
                 block.shot(arm, number, other)
-            apart = difference(first, block.shot(arm, number, data))
+            apart = difference(firsts[arm], block.shot(arm, number, data))
             if apart is not None:
-                yield Unsteady(number, arm, *apart)
+                found.append(Unsteady(number, arm, *apart))
                 break
+    return found

@@ -65,6 +65,15 @@ def _through_bf16(state: Tensor) -> None:
     state.copy_(state.to(torch.bfloat16))
 
 
+def _leaking(state: Tensor) -> None:
+    state.mul_(1 - 2.0**-14)
+
+
+def _stuck(state: Tensor) -> None:
+    """Bits below 2^-14 of a unit are cut off, towards zero: what a state in fixed point does."""
+    state.copy_(torch.trunc(state * 2.0**14) / 2.0**14)
+
+
 skip_every_second_update = of_candidate(around=_skip_every_second)
 """Every second step leaves the recurrent state as it was. Must be WRONG: outputs and end states drift apart."""
 
@@ -174,6 +183,12 @@ recurrent_state_of_one_slot_stale = of_candidate(around=_restored(".recurrent_st
 
 state_in_ten_bits = of_candidate(around=_after_each_step(_in_ten_bits))
 """The state keeps ten bits of its mantissa."""
+
+state_leaks = of_candidate(around=_after_each_step(_leaking))
+"""The state loses 2^-14 of itself with each step. Each step is right to rounding, thousands are not."""
+
+state_in_fixed_point = of_candidate(around=_after_each_step(_stuck))
+"""The state is cut to multiples of 2^-14."""
 
 state_bounded = of_candidate(around=_after_each_step(_bounded))
 """The state is clamped to a range that it usually, not always, lies in."""

@@ -310,6 +310,21 @@ class LastRow(Arm):
         return step
 
 
+class LateDrift(Arm):
+    """After two hundred steps the state begins to lose a part of itself."""
+
+    def make(self, t):
+        calls = [0]
+
+        def step():
+            calls[0] += 1
+            honest(t)
+            if calls[0] > 200:
+                t["state"][t["slots"]] *= 0.9
+
+        return step
+
+
 class EndsAtFour(Arm):
     def build(self, facts, shape, t):
         return (lambda: os._exit(3)) if shape.rows >= 4 else (lambda: honest(t))
