@@ -20,8 +20,8 @@ STATES = ("recurrent_state", "conv_state")
 SHARDED = frozenset((*ROWS, *COLUMNS, *PAIRS, *EXPERTS, *STATES, "in_proj", "conv"))
 """Last parts of the names of tensors that differ from rank to rank; all others are the same on every rank."""
 
-REGIMES = ("normal", "heavy", "x8", "zeros", "padded", "ties")
-"""``heavy``: one state or residual value in 16 is 4 times, one in 256 is 16 times as large; ``x8``: all are 8 times as large;
+REGIMES = ("normal", "heavy", "x8", "x64", "zeros", "padded", "ties")
+"""``heavy``: one state or residual value in 16 is 4 times, one in 256 is 16 times as large; ``x8``, ``x64``: all are so much larger;
 ``zeros``: fresh states, residuals and cached tokens all zero; ``padded``: the last of several requests is a padded one;
 ``ties``: experts in pairs with equal router weights and bias."""
 

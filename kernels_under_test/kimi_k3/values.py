@@ -39,6 +39,9 @@ def local_length(length: Tensor, rank: int, ranks: int, interleave: int) -> Tens
     return whole * interleave + (rest - rank * interleave).clamp(0, interleave)
 
 
+LARGER = {"x8": 8, "x64": 64}
+
+
 class Filler:
     """Fills the tensors of one shape under one seed; ``normal`` and the like name their stream after the tensor."""
 
@@ -138,8 +141,8 @@ class Filler:
         if self.regime == "zeros":
             return torch.zeros(tuple(size))
         drawn = self.normal(name, size)
-        if self.regime == "x8":
-            return drawn * 8
+        if self.regime in LARGER:
+            return drawn * LARGER[self.regime]
         if self.regime == "heavy":
             dice = hashrng.integers(self.seed, name + ".heavy", 0, 256, size)
             return torch.where(dice == 0, 16 * drawn, torch.where(dice <= 16, 4 * drawn, drawn))
