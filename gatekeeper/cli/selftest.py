@@ -44,6 +44,8 @@ TRIES = 3
 
 SEARCH = {"boundary_points": 12, "untimed_checks": ()}
 """For mutants that a boundary search must see. Of 12 points no mutant of the corpus is missed by all in one of 400 draws."""
+BETWEEN = {"guard_configurations": 1}
+BETWEEN_ROWS = (3, 4)
 SEARCHED_ROWS, SEARCHED_CONTEXT = (1, 3, 4, 7, 8), 64
 
 
@@ -60,7 +62,7 @@ class Form:
 
     def times(self, planted: Planted) -> bool:
         """Return whether a mutant gets a whole race."""
-        return planted.timed and (planted.seen_by == "clock" or not self.clock_only)
+        return planted.timed and (planted.seen_by in ("clock", "between") or not self.clock_only)
 
 
 WHOLE = Form(RULES, rows=(1, 8), timed_rows=(1, 2), clock_only=False)
@@ -176,7 +178,7 @@ def judged(planted: Planted, wanted: RaceOrder, ask: Callable[[RaceOrder], RaceR
 def order(planted: Planted, model: ModelUnderTest, target: HardwareTarget, form: Form) -> RaceOrder:
     """Return the race of a mutant against the stock path; up to its correctness pass where its time does not matter."""
     timed = form.times(planted)
-    searched = planted.seen_by == "boundary"
+    changes = SEARCH if planted.seen_by == "boundary" else BETWEEN if planted.seen_by == "between" else {}
     request = RaceRequest(
         purpose="selftest",
         model=model.name,
@@ -185,14 +187,17 @@ def order(planted: Planted, model: ModelUnderTest, target: HardwareTarget, form:
         target=target,
         candidate=InstalledSource(entry_point=f"kernels_under_test.{model.name}.mutants.{planted.at}"),
         baseline=InstalledSource(entry_point=model.baseline),
-        configurations=tuple(
-            Configuration(rows=rows, context=256, page_size=8, decode_context_parallel=2)
-            for rows in (form.timed_rows if timed else form.rows)
-        ),
-        boundary_pool=boundary_points() if searched else (),
-        rules=form.rules.model_copy(update=SEARCH) if searched else form.rules,
+        configurations=tuple(advertised_at(rows) for rows in (form.timed_rows if timed else form.rows)),
+        guard_pool=tuple(advertised_at(rows) for rows in BETWEEN_ROWS) if changes is BETWEEN else (),
+        boundary_pool=boundary_points() if changes is SEARCH else (),
+        rules=form.rules.model_copy(update=changes),
     )
     return RaceOrder(request=request, alpha=ALPHA, until="end" if timed else "correctness")
+
+
+def advertised_at(rows: int) -> Configuration:
+    """Return the configuration that mutants are raced at."""
+    return Configuration(rows=rows, context=256, page_size=8, decode_context_parallel=2)
 
 
 def boundary_points() -> tuple[Configuration, ...]:

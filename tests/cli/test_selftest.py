@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,31 @@ def test_a_planted_fault_is_stopped_and_its_honest_twin_passes(
     assert "COR_STRAY_WRITE" in document["mutants"][0]["codes"]
     shown = capsys.readouterr().out
     assert "ok  null_slot_written" in shown and "as it must be" in shown
+
+
+def test_what_a_search_must_see_is_searched_at_points_that_hold_it() -> None:
+    index = {planted.name: planted for planted in selftest._chosen("kimi_k3", (), ())}
+    request = wanted(index["small_pages"]).request
+    assert request.rules.boundary_points == 12 and not request.rules.untimed_checks
+    assert not {c.label for c in request.boundary_pool} & {c.label for c in request.configurations}
+    faulty = {
+        "last_row_of_odd_rows": lambda c: c.rows > 1 and c.rows % 2 == 1,
+        "one_page_of_context": lambda c: c.context <= c.page_size * c.decode_context_parallel,
+        "no_shards": lambda c: c.decode_context_parallel == 1,
+        "small_pages": lambda c: c.page_size == 4,
+    }
+    assert set(faulty) == {name for name, planted in index.items() if planted.seen_by == "boundary"}
+    every = len(request.boundary_pool)
+    for name, holds in faulty.items():
+        right = every - sum(map(holds, request.boundary_pool))
+        missed = math.comb(right, 12) / math.comb(every, 12)
+        assert missed < 1 / 400, name
+    assert wanted(index["eps_off"]).request.boundary_pool == ()
+
+
+def test_what_loses_between_advertised_rows_gets_a_guard_there() -> None:
+    planted = next(p for p in selftest._chosen("kimi_k3", (), ()) if p.name == "slow_between")
+    order = wanted(planted)
+    assert order.until == "end" and order.request.rules.guard_configurations == 1
+    assert {c.rows for c in order.request.guard_pool} == {3, 4}
+    assert {c.rows for c in order.request.configurations} == {1}

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..candidate.gate import candidate
 from .seam import StepFunction, of_baseline
 
 WARM_UP_SECONDS = 0.1
@@ -110,6 +111,9 @@ spin_while_idle = of_baseline(around=spinning(SPIN_SECONDS))
 truncate_memory = of_baseline(around=_truncating)
 """Truncates the shared memory that it is given, to kill the harness. Must gain nothing and stop nothing."""
 
+slow_1_percent = of_baseline(around=_repeating("layer.7/shared_gate_up", "layer.7/router"))
+"""Right, and about 1 % slower than stock by real work. Must not be called better."""
+
 slow_2_percent = of_baseline(around=_repeating("layer.7/shared_gate_up", "layer.7/shared_down", "/router"))
 """Right, and about 2 % slower than stock by real work. Must not be called better."""
 
@@ -120,3 +124,30 @@ right_and_slower = of_baseline(
     around=_repeating("/shared_gate_up", "/shared_situ", "/shared_down", "/experts_down", "/router", "/latent_down")
 )
 """Right, and clearly slower than stock: for the demo. Must not be called better."""
+
+
+class _FastWhereAdvertised:
+    """The house candidate; at more than two rows each step takes twice as long as it has to."""
+
+    def supports(self, facts: Mapping[str, Any], shape: Any) -> str | None:
+        answer: str | None = candidate.supports(facts, shape)
+        return answer
+
+    def workspace(self, facts: Mapping[str, Any], shape: Any) -> int:
+        return int(candidate.workspace(facts, shape))
+
+    def build(self, facts: Mapping[str, Any], shape: Any, tensors: Mapping[str, Tensor]) -> StepFunction:
+        step: StepFunction = candidate.build(facts, shape, tensors)
+
+        def run() -> None:
+            began = time.perf_counter()
+            step()
+            took = time.perf_counter() - began
+            while time.perf_counter() < began + 2 * took:
+                continue
+
+        return step if shape.rows <= 2 else run
+
+
+slow_between = _FastWhereAdvertised()
+"""Fast at the numbers of rows that are advertised and slow between them. Must not be called better."""
