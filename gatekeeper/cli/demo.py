@@ -44,7 +44,7 @@ def demo(once: bool, json_file: Path | None) -> int:
         raise click.UsageError(
             f"expected --json as a file in an existing directory that may be written; found {str(json_file)!r}"
         )
-    signal.signal(signal.SIGTERM, _interrupt)
+    _end_in_order()
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
@@ -170,7 +170,21 @@ def _plain(answer: Answer) -> dict[str, object]:
     }
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+def _end_in_order() -> None:
+    """Make every signal that asks for an end one that stops the service and removes its folder.
+
+    A shell that starts a job with ``&`` lets it ignore SIGINT; it is listened to again, since "Ctrl-C ends the demonstration".
+    SIGHUP, from a terminal that is closed, stays ignored where ``nohup`` made it so.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    # A terminal that is closed sends it twice (kernel and shell): the second must not break off the end that is under way.
+    signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

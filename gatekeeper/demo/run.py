@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from gatekeeper.domain.policy import Outcome
 LONGEST_SECONDS = 900.0
 POLL_SECONDS = (1.0, 4.0)
 """Between two rounds of questions: the first after anything has changed, then more and more, since they disturb a race."""
+FOLDER, LOCK = "gatekeeper-demo-", "held"
 SETTLED_JOBS = ("intake", "evaluate", "probe", "race")
 
 Page = dict[str, Any]
@@ -60,12 +63,32 @@ class Answer:
 
 
 @contextmanager
+def private_folder() -> Iterator[Path]:
+    """Yield a new folder that is gone after the block; what demonstrations that were killed have left is removed as well."""
+    sweep()
+    # It may hold what a service that is just ending still writes; the next demonstration removes that.
+    with tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with (folder / "new").open("wb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            (folder / "new").rename(folder / LOCK)  # under this name it has always been held
+            yield folder
+
+
+def sweep() -> None:
+    """Remove the folders of demonstrations that do not run any more: their lock is there, and nobody holds it."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{LOCK}"):
+        with suppress(OSError), lock.open("rb") as held:  # another user's, or one that is held
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+@contextmanager
 def staged() -> Iterator[tuple[Service, Upstream, str]]:
     """Build the sample upstream and run a service for it; yields the service, the upstream and the webhook secret."""
     secret = secrets.token_hex(32)
     authors = tuple(sorted({pull.author[1] for pull in sample_pulls()}))
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-demo-") as name:
-        folder = Path(name)
+    with private_folder() as folder:
         remote = folder / "remote"
         place = remote / delivery.OWNER / f"{delivery.NAME}.git"
         place.parent.mkdir(parents=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from gatekeeper.domain.errors import Retryable
 PREFERRED_PORT = 8700
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+PR_SET_PDEATHSIG = 1
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
 
 
@@ -65,12 +67,28 @@ def running(folder: Path, *, secret: str, git_base_url: str, trusted: tuple[str,
             env=environment,
             cwd=folder,
             start_new_session=True,  # Ctrl-C reaches the demonstration, which then stops the service in order
+            preexec_fn=_ending_with(os.getpid()),
         )
         try:
             _wait_until_ready(process, url, log)
             yield Service(url=url, log=log)
         finally:
             _stop(process)
+
+
+def _ending_with(parent: int) -> Callable[[], None]:
+    """Return what a child does before it becomes the service: from then on it is asked to stop when ``parent`` dies, even if killed.
+
+    SIGTERM and not SIGKILL, because the service has processes of its own to stop.
+    """
+    libc = ctypes.CDLL(None)  # loaded here: after the fork only what cannot wait for a lock may run
+
+    def settle() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:  # it died in between
+            os._exit(1)
+
+    return settle
 
 
 def free_port() -> int:
