@@ -1,7 +1,8 @@
 """What all workers of one machine share: a quiet moment for races, and a place for their scratch files.
 
-A probe must not run while a race is timed, whichever processes of this machine started the two. So a race holds a lock that
-other races may share and a probe may not, and a probe that waits is let in before the next race. Every run has a folder of
+A probe must not run while a race is timed, nor two races on the same cores or device, whichever processes of this machine started
+the two. So a race holds a lock that races elsewhere on the machine may share and a probe may not, and one of its own lane besides; a
+probe that waits is let in before the next race. Every run has a folder of
 its own that is removed with it; one whose run was killed together with its parent is removed when the next process starts.
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import structlog
 
+from gatekeeper.domain.catalog import HardwareTarget
 from gatekeeper.domain.errors import ConfigurationError, Postponed
 
 RUN, LOCK = "run-", "lock"
@@ -27,7 +29,13 @@ OPEN_TO_PASS = 0o711
 """Jailed code may run as another user and is shown files below these folders; it can neither list nor change them."""
 WANTED_SECONDS = 15.0
 """How long a probe that found the machine taken goes before the next race; it comes back every few seconds."""
+CPU = "cpu"
 LOG = structlog.get_logger(__name__)
+
+
+def lane_of(target: HardwareTarget) -> str:
+    """Return what two races on this target would have to share: all CPU targets share the same cores."""
+    return CPU if target.architecture == CPU else target.name
 
 
 def usual_place() -> Path:
@@ -84,16 +92,19 @@ class Machine:
             os.close(lock)
 
     @contextmanager
-    def racing(self) -> Iterator[None]:
-        """Hold the machine for a race.
+    def racing(self, lane: str = CPU) -> Iterator[None]:
+        """Hold the machine for a race; ``lane`` names the cores or the device that it times on.
 
         Raises:
-            Postponed: ``RUN_MACHINE_TAKEN`` if a probe runs or waits.
+            Postponed: ``RUN_MACHINE_TAKEN`` if a probe runs or waits, or another race of this lane runs.
         """
         with _locked(self.place / "races", fcntl.LOCK_SH) as held:
             if not held or self._probe_waits():
                 raise _taken("a race", "a probe")
-            yield
+            with _locked(self.place / f"lane-{lane}", fcntl.LOCK_EX) as alone:
+                if not alone:
+                    raise _taken("a race", "another race")
+                yield
 
     @contextmanager
     def probing(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from typing import IO, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from gatekeeper.backends.machine import Machine, beside_a_race
+from gatekeeper.backends.machine import Machine, beside_a_race, lane_of
 from gatekeeper.context import Exported, Progress
 from gatekeeper.domain.documents import Document
 from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
@@ -91,7 +91,8 @@ class SubprocessRunner:
         data = order.model_dump_json().encode()
         if isinstance(request.baseline, TreeSource):
             raise Rejected("a baseline is installed code", code="RACE_SOURCE", expected="installed", found="tree")
-        with self._turn(self._machine.racing, stop), beside_a_race(self._cores):
+        lane = lane_of(request.target)
+        with self._turn(lambda: self._machine.racing(lane), stop), beside_a_race(self._cores):
             work = _Work(self._race_program, request.candidate, data, seconds, progress, stop)
             return self._run(work, RaceResult, exported)
 

@@ -19,9 +19,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from gatekeeper.backends.machine import Machine
 from gatekeeper.catalog import ROOT, load_catalog
 from gatekeeper.cli.faults import writable
-from gatekeeper.cli.race import RULES
+from gatekeeper.cli.race import RULES, quiet_machine
 from gatekeeper.domain.boundary_pool import branching_contexts
 from gatekeeper.domain.catalog import HardwareTarget, ModelUnderTest
 from gatekeeper.domain.configuration import Configuration
@@ -111,11 +112,12 @@ def selftest(
     began = time.monotonic()
     answers = {}
     form = QUICK if quick else WHOLE
-    for planted, answer in run_all(corpus, catalog.models[model], catalog.targets[target], jobs=jobs, form=form):
-        answers[planted.name] = answer
-        wrong = surprise(planted, answer)
-        console.print(f"{'ok ' if wrong is None else 'BAD'} {planted.name:34} {answer.outcome:12} {answer.seconds:5.0f} s  "
-                      f"{wrong or ' '.join(answer.codes)}", markup=False, highlight=False, soft_wrap=True)  # fmt: skip
+    with quiet_machine(Machine()):
+        for planted, answer in run_all(corpus, catalog.models[model], catalog.targets[target], jobs=jobs, form=form):
+            answers[planted.name] = answer
+            wrong = surprise(planted, answer)
+            console.print(f"{'ok ' if wrong is None else 'BAD'} {planted.name:34} {answer.outcome:12} {answer.seconds:5.0f} s  "
+                          f"{wrong or ' '.join(answer.codes)}", markup=False, highlight=False, soft_wrap=True)  # fmt: skip
     seconds = time.monotonic() - began
     show(console, corpus, answers, seconds)
     left = [planted.name for planted in corpus if planted.timed and not form.times(planted)]

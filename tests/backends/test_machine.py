@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.backends.machine import WANTED_SECONDS, Machine, beside_a_race
+from gatekeeper.backends.machine import WANTED_SECONDS, Machine, beside_a_race, lane_of
 from gatekeeper.domain.errors import ConfigurationError, Postponed
+from tests import race_samples as make
 
 
 @pytest.fixture
@@ -20,14 +21,27 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "scratch"
 
 
-def test_a_probe_and_a_race_never_run_together_but_races_may(place: Path) -> None:
+def test_a_probe_and_a_race_never_run_together_but_races_on_different_devices_may(place: Path) -> None:
     here, there = Machine(place), Machine(place)
-    with here.racing(), there.racing(), pytest.raises(Postponed, match="RUN_MACHINE_TAKEN"), there.probing():
+    with here.racing("h200"), there.racing(), pytest.raises(Postponed, match="RUN_MACHINE_TAKEN"), there.probing():
         raise AssertionError("a probe beside a race")
     with here.probing():
         for second in (there.probing, there.racing):
             with pytest.raises(Postponed), second():
                 raise AssertionError("something beside a probe")
+
+
+def test_two_races_never_share_their_cores_or_their_device(place: Path) -> None:
+    here, there = Machine(place), Machine(place)
+    for lane in ("cpu", "h200"):
+        with here.racing(lane), pytest.raises(Postponed) as taken, there.racing(lane):
+            raise AssertionError("two races in one lane")
+        assert taken.value.found == "another race runs or waits"
+        with there.racing(lane):
+            pass
+    target = make.target()
+    assert (lane_of(target), lane_of(target.model_copy(update={"name": "cpu-large"}))) == ("cpu", "cpu")
+    assert lane_of(target.model_copy(update={"architecture": "sm_90a", "name": "h200"})) == "h200"
 
 
 def test_a_probe_that_waits_goes_before_the_next_race(place: Path) -> None:
