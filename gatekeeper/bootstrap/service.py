@@ -3,55 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import fcntl
-import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import structlog
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 from sqlalchemy import Engine
-from sqlalchemy.exc import DatabaseError, OperationalError
 
-from gatekeeper import logs
 from gatekeeper.backends.local import JOBS, LOOK_SECONDS, RACES, LocalQueue, Place, Timer
 from gatekeeper.backends.subprocesses import SubprocessRunner
+from gatekeeper.bootstrap.database import reaching_the_database
+from gatekeeper.bootstrap.github import github_app, outside
 from gatekeeper.catalog import load_catalog
 from gatekeeper.config import Settings
-from gatekeeper.context import Context, Forge, JobQueue, Publisher
-from gatekeeper.domain.errors import ConfigurationError, Retryable
-from gatekeeper.domain.events import RepositoryRef
+from gatekeeper.context import Context, JobQueue
+from gatekeeper.domain.errors import ConfigurationError
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.race import RaceRequest
 from gatekeeper.engine import PolicyBook, open_installed_books
 from gatekeeper.git.mirror import Mirrors
-from gatekeeper.github.app import GithubApp, Identity
-from gatekeeper.github.forge import GithubForge
-from gatekeeper.github.recorded import RecordedForge
-from gatekeeper.github.runs import CheckRuns
-from gatekeeper.github.tenants import Keyring, make_keyring
-from gatekeeper.publishers.checks import ChecksPublisher
-from gatekeeper.publishers.log import LogPublisher
-from gatekeeper.publishers.page import PagePublisher
-from gatekeeper.services import jobs, publish
-from gatekeeper.services.deliveries import Quotas
+from gatekeeper.github.app import GithubApp
+from gatekeeper.services import jobs
 from gatekeeper.services.evaluate import RACE_REQUEST
 from gatekeeper.services.handlers import HANDLERS
 from gatekeeper.services.reconcile import reconcile, wake
 from gatekeeper.store.engine import make_engine
 from gatekeeper.store.migrate import migrate, pending_revisions
-from gatekeeper.store.pulls import Pull
 from gatekeeper.store.queries import QueueLine, queue_lines
 from gatekeeper.store.unit_of_work import Store, utc_now
 
-LOG = structlog.get_logger(__name__)
-PREFIX = "GATEKEEPER_"
 FAIR_AMONG = 200
 """How many due races are looked at to find whose turn it is."""
 
@@ -135,110 +118,6 @@ class Service:
         return pending_revisions(self.ctx.store.engine)
 
 
-def load_settings() -> Settings:
-    """Read the settings from the environment.
-
-    Raises:
-        ConfigurationError: ``CONFIG_<FIELD>`` for the first value that is wrong; the value itself is not repeated.
-    """
-    try:
-        return Settings()
-    except SettingsError as error:  # a list or an object that is not JSON; the error tells its field in its text only
-        field = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "settings").upper()
-        raise ConfigurationError(
-            f"GATEKEEPER_{field} is wrong: it cannot be read", code=f"CONFIG_{field}", expected="JSON",
-            found="something else",
-        ) from None  # fmt: skip
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]).upper() or "SETTINGS"
-        raise ConfigurationError(
-            f"GATEKEEPER_{field} is wrong: {first['msg']}", code=f"CONFIG_{field.split('.')[0]}"
-        ) from None
-
-
-def keyring(settings: Settings) -> Keyring:
-    """Return who may speak for which repository.
-
-    Raises:
-        ConfigurationError: ``CONFIG_WEBHOOK_SECRET`` if no secret is set or one is shorter than 32 bytes,
-            ``CONFIG_WEBHOOK_SECRETS`` if one is kept under something that is no scope.
-    """
-    everywhere = [settings.webhook_secret, settings.previous_webhook_secret]
-    given = [secret.get_secret_value().encode() for secret in everywhere if secret is not None]
-    scoped = {
-        scope: tuple(secret.get_secret_value().encode() for secret in secrets)
-        for scope, secrets in settings.webhook_secrets.items()
-    }
-    return make_keyring(
-        () if scoped and given == [b""] else given,
-        scoped,
-        repositories=settings.allowed_repositories,
-        installations=settings.allowed_installations,
-    )
-
-
-def quotas(settings: Settings) -> Quotas:
-    """Return how much one repository, sender or author may ask for."""
-    return Quotas(
-        repository_deliveries=settings.repository_deliveries,
-        sender_deliveries=settings.sender_deliveries,
-        repository_bytes=settings.repository_delivery_bytes,
-        repository_intakes=settings.repository_intakes,
-        author_intakes=settings.author_intakes,
-    )
-
-
-def documented(settings: Settings) -> bool:
-    """Return whether the API's description is open to all: as the setting says, and else only in the embedded mode."""
-    return settings.broker_url is None if settings.documentation is None else settings.documentation
-
-
-def configure_logs(settings: Settings, *, quiet: bool = False) -> None:
-    """Set up structured logs as the settings ask; ``quiet`` leaves out what is no warning, for commands that a person types."""
-    logs.configure(as_json=settings.log_format == "json", level=logging.WARNING if quiet else logging.INFO)
-    for name in unknown_settings(os.environ):
-        LOG.warning("settings.unknown", setting=name, meant=nearest_setting(name))
-
-
-def unknown_settings(environment: Mapping[str, str]) -> list[str]:
-    """Return the variables that look like settings and are none: a misspelt one would otherwise be passed over in silence."""
-    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    return sorted(name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known)
-
-
-def nearest_setting(name: str) -> str | None:
-    """Return the setting that is spelt most like ``name``, or None if none is."""
-    known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
-    return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None)
-
-
-def upgrade_database(settings: Settings) -> list[str]:
-    """Bring the database to the newest schema and return the revisions that were applied."""
-    engine = make_engine(settings.database_url)
-    try:
-        with _reaching_the_database():
-            pending = pending_revisions(engine)
-            migrate(engine)
-        return pending
-    finally:
-        engine.dispose()
-
-
-@contextlib.contextmanager
-def _reaching_the_database() -> Iterator[None]:
-    """A database that is down or a file that cannot be opened is the world's fault or the operator's, never ours."""
-    try:
-        yield
-    except DatabaseError as error:
-        if type(error) not in (OperationalError, DatabaseError):  # the others are about our own statements
-            raise
-        raise Retryable(
-            "the database cannot be used", code="STORE_UNREACHABLE",
-            expected="the one that GATEKEEPER_DATABASE_URL names", found=" ".join(str(error.orig).split()),
-        ) from error  # fmt: skip
-
-
 def build(settings: Settings, *, serves: bool = False) -> Service:
     """Put the parts together. Without a broker the database is migrated here, and ``serves`` takes the process lock.
 
@@ -255,7 +134,7 @@ def build(settings: Settings, *, serves: bool = False) -> Service:
             undo.callback(os.close, guard)
         engine = make_engine(settings.database_url)
         undo.callback(engine.dispose)
-        with _reaching_the_database():
+        with reaching_the_database():
             if embedded:
                 migrate(engine)
             pending = [] if embedded else pending_revisions(engine)
@@ -291,7 +170,7 @@ def _put_together(settings: Settings, engine: Engine, guard: int | None) -> Serv
     box.append(jobs_queue)
     runner = SubprocessRunner(probe_seconds=settings.probe_seconds)
     github = github_app(settings)
-    forge, publishers = _outside(settings, store, github)
+    forge, publishers = outside(settings, store, github)
     ctx = Context(
         store=store,
         clock=SystemClock(),
@@ -307,51 +186,6 @@ def _put_together(settings: Settings, engine: Engine, guard: int | None) -> Serv
         coalesce=timedelta(seconds=settings.coalesce_seconds),
     )
     return Service(settings=settings, ctx=ctx, runner=runner, local=local, broker=broker, guard=guard, github=github)
-
-
-def github_app(settings: Settings) -> GithubApp | None:
-    """Return the GitHub App of the settings, or None if none is named.
-
-    Raises:
-        ConfigurationError: ``CONFIG_GITHUB_APP``, ``CONFIG_GITHUB_PRIVATE_KEY``, ``CONFIG_GITHUB_PRIVATE_KEY_FILE`` or
-            ``CONFIG_GITHUB_API_URL``.
-    """
-    secret, file = settings.github_private_key, settings.github_private_key_file
-    if not settings.github_app:
-        if secret is not None or file is not None:
-            raise ConfigurationError(
-                "a private key is set and no GitHub App", code="CONFIG_GITHUB_APP",
-                expected="GATEKEEPER_GITHUB_APP, the App's client id", found="none",
-            )  # fmt: skip
-        return None
-    if (secret is None) == (file is None):
-        raise ConfigurationError(
-            "the GitHub App has no private key, or two", code="CONFIG_GITHUB_PRIVATE_KEY",
-            expected="GATEKEEPER_GITHUB_PRIVATE_KEY_FILE or GATEKEEPER_GITHUB_PRIVATE_KEY", found="none" if file is None else "both",
-        )  # fmt: skip
-    try:
-        key = secret.get_secret_value() if secret is not None else (file or Path()).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            "the private key cannot be read", code="CONFIG_GITHUB_PRIVATE_KEY_FILE",
-            expected="a readable file in PEM", found=type(error).__name__,
-        ) from None  # fmt: skip
-    # Many places that keep variables hold one line only: there the key's line ends are written out.
-    identity = Identity(settings.github_app, key.replace("\\n", "\n"), settings.github_api_url)
-    return GithubApp(identity, settings.data_dir / "github")
-
-
-def _outside(settings: Settings, store: Store, github: GithubApp | None) -> tuple[Forge, tuple[Publisher, ...]]:
-    """Return where pull requests are looked up and where verdicts are shown."""
-    page = PagePublisher(settings.base_url)
-    if github is None:
-        return RecordedForge(_recorded(store), settings.trusted_authors), (LogPublisher(), page)
-    checks = ChecksPublisher(lambda repository: CheckRuns(github, repository), page.address)
-
-    def seen(repository: RepositoryRef, number: int, head_sha: str, base_ref: str) -> None:
-        publish.announce(store, checks.name, repository, number, head_sha, base_ref)
-
-    return GithubForge(github, settings.trusted_authors, seen), (LogPublisher(), page, checks)
 
 
 def _queue(settings: Settings, store: Store, local: LocalQueue | None) -> tuple[Any, JobQueue]:
@@ -398,14 +232,6 @@ def load_books(default: str) -> dict[str, PolicyBook]:
             expected=", ".join(sorted(books)) or "an installed policy set", found=default,
         )  # fmt: skip
     return books
-
-
-def _recorded(store: Store) -> Callable[[int, int], Pull | None]:
-    def recorded(repository_id: int, number: int) -> Pull | None:
-        with store.read() as uow:
-            return uow.pull(repository_id, number)
-
-    return recorded
 
 
 def _guard(folder: Path) -> int:
