@@ -105,7 +105,8 @@ class Implementation(Protocol):
 
         May derive layouts from weights here only if the derived copy lies in ``workspace``. WEIGHT tensors hold their final
         values when this is called and keep them until the next ``build``; METADATA, SCHEDULE, STATE and INPUT tensors may be
-        filled anew between runs without a ``build``, so their values must be read in each step. An implementation may carry an
+        filled anew between runs without a ``build``, so their values must be read in each step. On a device the stub runs the
+        returned step and captures it into a graph at once; all tensors then hold some run's values. An implementation may carry an
         attribute ``stages`` on the returned callable: the names of the kernels of one step, in order, for display.
         """
         ...

@@ -47,6 +47,20 @@ class HardwareTarget(Document):
     communication: str = Field(default="shard", pattern=r"^(shard|real)$")
 
 
+class OnArchitecture(Value):
+    """What stands for a model's own parts on targets of one architecture: table ``[on.<architecture>]`` of its ``model.toml``."""
+
+    problems: tuple[str, ...]
+    default_problem: str
+    reference: str = Field(description="module:attribute of the oracle factory")
+    problem: str = Field(description="module:attribute of the problem loader")
+    baseline: str = Field(description="module:attribute of the stock baseline")
+    candidate: str = Field(description="module:attribute of the house candidate")
+    kernels_per_layer: dict[str, int] = Field(default={}, description="kernels per layer by arm: baseline, candidate")
+    tensor_parallel: int = Field(default=1, gt=0, description="ranks that the problem's one rank belongs to")
+    page_size: int = Field(default=8, gt=0, description="tokens of a cache page where nobody says otherwise")
+
+
 class ModelUnderTest(Document):
     """A model whose kernels can be judged: one folder in ``kernels_under_test/``."""
 
@@ -62,6 +76,14 @@ class ModelUnderTest(Document):
     suite: str = Field(
         pattern=r"^sha256:[0-9a-f]{64}$", description="digest of everything that the gate trusts of this model"
     )
+    on: dict[str, OnArchitecture] = Field(default={}, description="other parts, by the architecture of a target")
+
+    def parts(self, target: HardwareTarget) -> OnArchitecture | None:
+        """Return what is raced on a target: the model's own parts on a CPU; None where it has none for the architecture."""
+        if target.architecture == "cpu":
+            own = self.model_dump(include=set(OnArchitecture.model_fields) - {"tensor_parallel", "page_size"})
+            return OnArchitecture(**own)
+        return self.on.get(target.architecture)
 
 
 class Catalog(Value):

@@ -115,7 +115,10 @@ class CudaDevice:
     def environment(self, jail: Jail) -> Mapping[str, str]:
         """Return where the driver's libraries and the compiled kernels lie."""
         folders = {str(Path(line.split()[-1]).parent) for line in _maps() if "/libcuda.so" in line}
-        found = {"LD_LIBRARY_PATH": ":".join(sorted(folders))} if folders else {}
+        found = {}
+        if folders:
+            # The jail has no cache of libraries, which Triton would ask for the driver's place.
+            found = {"LD_LIBRARY_PATH": ":".join(sorted(folders)), "TRITON_LIBCUDA_PATH": min(folders)}
         if self._built:
             found["GATEKEEPER_BUILT"] = jail.inside(Bind(self._built, BUILT))
         return found

@@ -115,6 +115,7 @@ class GraphLoop:
         self._graph.instantiate()
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # what packing the weights took for a while
 
     def _follow(self) -> None:
         self._launch(self._finish, self._grid, 1024, torch.cuda.current_stream().cuda_stream, self._arguments)

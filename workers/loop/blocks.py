@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gatekeeper.domain.samples import Arm, Block, Group, Run
-from kernels_under_test.contract import Shape
+from kernels_under_test.contract import Shape, X
 from workers.devices.cpu import CpuDevice
 from workers.devices.port import Device
 from workers.jail import Jail, Limits
 from workers.jailed import Ended
-from workers.loop.runs import Data, Snapshot, Weights, new_seed, run, stand_still
+from workers.loop.runs import Data, Snapshot, Weights, new_seed, prepare, run, stand_still
 from workers.models import Model
 from workers.protocol import ArmFailed
 from workers.side import Runner, Side
@@ -163,6 +163,11 @@ class BlockRun:
                     self.sides[arm].process.thaw()
                     arena = self.sides[arm].load(self.course.model, shape, most)
                     weights.place(arena)
+                    if self.course.device.mode == "graph":
+                        # A step is run and captured when it is built: slots and states must be some run's.
+                        first = weights.draw(self.data_seed, most)
+                        prepare(weights, arena, first)
+                        arena.tensors[X].copy_(first.noise[0])
                     self.course.device.settle()
                     self.sides[arm].build(self.course.model, shape, arena)
                     stand_still(self.sides[arm])
