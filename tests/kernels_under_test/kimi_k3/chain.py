@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernels_under_test import hashrng
-from kernels_under_test.contract import TABLE_ROWS, Role, Shape, Trace, feedback
+from kernels_under_test.contract import TABLE_ROWS, Role, Shape, TensorSpec, Trace, feedback
 from kernels_under_test.kimi_k3.problem import KimiProblem
 from kernels_under_test.kimi_k3.reference import oracle
 from workers.judge import ROUTING_FLOOR
 
 CANARY = 173
+SLACK = 4096
+"""Bytes before and behind each output, as an arena has them: planted faults write there, and the heap must not be theirs."""
 
 
 @dataclass
@@ -28,6 +31,16 @@ class Run:
     out: Tensor
     ids: Tensor
     tensors: Mapping[str, Tensor]
+    around: Mapping[str, tuple[Tensor, Tensor]]
+    """By output: the bytes before and behind it, uint8, which nobody may write."""
+
+
+def _with_slack(spec: TensorSpec) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    dtype = getattr(torch, spec.dtype)
+    size = prod(spec.shape) * dtype.itemsize
+    memory = torch.full((SLACK + size + SLACK,), CANARY, dtype=torch.uint8)
+    end = SLACK + size
+    return memory[SLACK:end].view(dtype).reshape(spec.shape), (memory[:SLACK], memory[end:])
 
 
 def allocate(problem: KimiProblem, shape: Shape, steps: int) -> dict[str, Tensor]:
@@ -53,6 +66,12 @@ def run(
     size = implementation.workspace(problem.facts, shape)
     if size:
         tensors["workspace"] = torch.full((size,), CANARY, dtype=torch.uint8)
+    around = {}
+    for spec in problem.tensors(shape):
+        if spec.role is Role.OUTPUT:
+            poison = tensors[spec.name]
+            tensors[spec.name], around[spec.name] = _with_slack(spec)
+            tensors[spec.name].copy_(poison)
     step = implementation.build(problem.facts, shape, tensors)
     hidden = problem.facts["hidden"]
     noise = hashrng.normal(seed, "noise", (steps, shape.rows, hidden))
@@ -69,7 +88,7 @@ def run(
         ids.append(tensors["expert_ids"].clone())
         if t + 1 < steps:
             tensors["x"].copy_(noise[t + 1] + feedback(tensors["out"], multipliers, table))
-    return Run(shape, initial, torch.stack(xs), torch.stack(outs), torch.stack(ids), tensors)
+    return Run(shape, initial, torch.stack(xs), torch.stack(outs), torch.stack(ids), tensors, around)
 
 
 @dataclass
@@ -153,7 +172,8 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def strayed(problem: KimiProblem, made: Run) -> list[str]:
-    """Names of tensors that a run wrote where it must not: read-only ones, and states outside the addressed part."""
+    """Names of tensors that a run wrote where it must not: read-only ones, states outside the addressed part, and
+    outputs beside which it wrote."""
     masks = problem.untouched(made.shape, made.initial, made.x.shape[0])
     names = []
     for spec in problem.tensors(made.shape):
@@ -163,6 +183,8 @@ def strayed(problem: KimiProblem, made: Run) -> list[str]:
         elif spec.role is Role.STATE:
             kept = masks[spec.name]
             same = bits(was)[kept].equal(bits(found)[kept])
+        elif spec.role is Role.OUTPUT:
+            same = all(bool((band == CANARY).all()) for band in made.around[spec.name])
         else:
             continue
         if not same:

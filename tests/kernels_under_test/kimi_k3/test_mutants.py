@@ -12,10 +12,11 @@ from gatekeeper.domain.planted import Kind, read_index
 from kernels_under_test.contract import Shape
 from kernels_under_test.kimi_k3 import mutants
 from kernels_under_test.kimi_k3.baseline.stock import baseline
+from kernels_under_test.kimi_k3.candidate.gate import candidate
 from kernels_under_test.kimi_k3.mutants import timing
 from kernels_under_test.kimi_k3.mutants.seam import of_baseline
 from kernels_under_test.kimi_k3.reference import oracle
-from tests.kernels_under_test.kimi_k3.chain import errors, run, strayed, worse
+from tests.kernels_under_test.kimi_k3.chain import bits, errors, run, strayed, worse
 
 HERE = Path(mutants.__file__).parent
 INDEX = read_index((HERE / "index.toml").read_text(), "index.toml")
@@ -82,6 +83,53 @@ def test_honest_controls_are_not_seen(tiny, stock, mutant) -> None:
 )
 def test_a_stray_write_is_named_by_the_mask(tiny, mutant) -> None:
     assert strayed(tiny, run(entry(mutant), tiny, SHAPE, steps=4)) == ["layers.8.recurrent_state"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"), [("write_behind_the_output", "out"), ("write_far_behind_the_ids", "expert_ids")]
+)
+def test_a_write_beside_an_output_stays_in_its_slack_and_is_named(tiny, name, tensor) -> None:
+    """In memory without slack it would hit whatever the test process keeps there."""
+    mutant = next(m for m in INDEX if m.name == name)
+    assert strayed(tiny, run(entry(mutant), tiny, SHAPE, steps=2)) == [tensor]
+
+
+TRIES = (
+    (Shape(3, 1, 40, 4, decode_context_parallel=2), "padded", 6),
+    (Shape(3, 1, 8, 8), "normal", 4),
+    (Shape(8, 1, 80, 4, decode_context_parallel=2), "x8", 12),
+)
+"""Shape, regime and steps at which a planted fault must show: for the first of them is a tail, a padded row and two shards, in the
+second a page holds the whole context of one shard, and in the third states are large and one request lies in slot 1."""
+
+
+@pytest.fixture(scope="module")
+def honest_runs(tiny):
+    return {
+        arm: [run(arm, tiny, shape, steps=steps, seed=SLOT_ONE, regime=regime) for shape, regime, steps in TRIES]
+        for arm in (baseline, candidate)
+    }
+
+
+SLOT_ONE = 4
+
+
+@pytest.mark.parametrize("mutant", listed(kind=Kind.FAULT))
+def test_no_planted_fault_is_the_same_as_what_it_was_planted_in(tiny, honest_runs, mutant) -> None:
+    """One that changes nothing could only be stopped by mistake."""
+    arm = entry(mutant)
+    assert 1 in honest_runs[candidate][2].initial["slots"].tolist()
+    for index, (shape, regime, steps) in enumerate(TRIES):
+        found = run(arm, tiny, shape, steps=steps, seed=SLOT_ONE, regime=regime)
+        if not any(_same(found, runs[index]) for runs in honest_runs.values()) or strayed(tiny, found):
+            return
+    pytest.fail("every output, state and surrounding byte is that of an honest run")
+
+
+def _same(one, other) -> bool:
+    pairs = [(one.out, other.out), (one.ids, other.ids)]
+    pairs += [(one.tensors[spec], other.tensors[spec]) for spec in one.initial]
+    return all(torch.equal(bits(a), bits(b)) for a, b in pairs)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_103a"])
 def test_kernels_compile_for(arch: str, tmp_path: Path) -> None:
     root = Path(__file__).parents[4]
-    kernels = ["attention_residual", "kda", "route", "group_shared_down", "experts_out", "tail_up"]
+    kernels = ["attention_residual", "kda", "route_group_shared_down", "experts", "tail_up"]
     kernels += ["mla_latents", "mla_absorb", "mla_core", "mla_merge", "mla_values"]
     subprocess.run(
         [sys.executable, "-m", "kernels_under_test.kimi_k3.cuda.cute.build", str(tmp_path), "8", *kernels, "--chosen"],
