@@ -7,7 +7,7 @@ passed through :func:`code` before it enters Markdown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.policy import (
@@ -36,6 +36,8 @@ OUTCOME_WORDS = {
     Outcome.PENDING: "pending",
     Outcome.ERROR: "could not decide",
 }
+NOT_JUDGED = "nothing to judge"
+"""What is said of a check that passed because no policy of it applied."""
 OUTCOME_MARKS = {Outcome.PASSED: "✓", Outcome.FAILED: "✗", Outcome.PENDING: "…", Outcome.ERROR: "!"}
 
 CHECK_NAMES = {
@@ -82,21 +84,37 @@ JOB_SENTENCES = {
 
 
 def verdict_title(verdict: Verdict) -> str:
-    """Return one line for the list of checks, for example ``failed: isolation, 2 findings``."""
+    """Return one line for the list of checks, for example ``failed: isolation, 2 findings``.
+
+    A check that had nothing to judge is not counted among those that passed.
+    """
     if verdict.outcome is Outcome.PASSED:
-        return "all four checks passed"
+        idle = _names(check for check in verdict.checks if not check.judged)
+        passed = _names(check for check in verdict.checks if check.judged)
+        return f"passed: {passed}; {NOT_JUDGED}: {idle}" if idle else "all four checks passed"
     if verdict.outcome is Outcome.ERROR:
         return "gatekeeper could not decide"
     telling = [check for check in verdict.checks if check.outcome is verdict.outcome]
-    names = ", ".join(CHECK_NAMES[check.check].lower() for check in telling)
+    names = _names(telling)
     if verdict.outcome is Outcome.PENDING:
         return f"pending: {names}"
     count = sum(len(failing(result)) for result in verdict.results if result.severity is Severity.BLOCKING)
     return f"failed: {names}, {plural(count, 'finding')}" if count else f"failed: {names}"
 
 
+def _names(checks: Iterable[CheckResult]) -> str:
+    return ", ".join(CHECK_NAMES[check.check].lower() for check in checks)
+
+
+def check_word(result: CheckResult) -> str:
+    """Return the outcome of one of the four checks as a word."""
+    return OUTCOME_WORDS[result.outcome] if result.judged else NOT_JUDGED
+
+
 def check_title(result: CheckResult) -> str:
     """Return the title of one of the four checks, for example ``Isolation failed``."""
+    if not result.judged:
+        return f"{CHECK_NAMES[result.check]}: {NOT_JUDGED}"
     if result.outcome is Outcome.ERROR:
         return f"gatekeeper could not decide: {CHECK_NAMES[result.check].lower()}"
     return f"{CHECK_NAMES[result.check]} {OUTCOME_WORDS[result.outcome]}"
@@ -107,6 +125,12 @@ def check_summary(verdict: Verdict, check: Check, *, page: str | None = None) ->
     result = next(item for item in verdict.checks if item.check is check)
     policies = [item for item in verdict.results if item.check is check and item.severity is not Severity.OFF]
     lines = [f"**{CHECK_QUESTIONS[check]}**", "", sentence(plain(result.summary)), ""]
+    if not result.judged:
+        lines += [
+            "There was nothing to judge, so this says nothing about the change. It is shown as a success because GitHub "
+            "would hold up a pull request whose required check gives no answer.",
+            "",
+        ]
     for policy in policies:
         lines.extend(_policy_lines(policy))
     lines.extend(_closing(verdict, page))
@@ -117,7 +141,7 @@ def verdict_summary(verdict: Verdict, *, page: str | None = None) -> str:
     """Return the Markdown summary of the whole verdict: one row for each check, then what to do next."""
     lines = [sentence(verdict_title(verdict)), "", "| check | outcome | why |", "|---|---|---|"]
     for result in verdict.checks:
-        mark = f"{OUTCOME_MARKS[result.outcome]} {OUTCOME_WORDS[result.outcome]}"
+        mark = f"{OUTCOME_MARKS[result.outcome] if result.judged else '–'} {check_word(result)}"
         lines.append(f"| {CHECK_NAMES[result.check]} | {mark} | {plain(result.summary)} |")
     lines.append("")
     for policy in verdict.results:

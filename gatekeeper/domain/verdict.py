@@ -19,6 +19,11 @@ class CheckResult(Value):
     summary: str
     policies: tuple[str, ...]
 
+    @property
+    def judged(self) -> bool:
+        """Whether any policy had something to judge; a check that passed without says nothing about the change."""
+        return self.outcome is not Outcome.PASSED or bool(self.policies)
+
 
 class Verdict(Document):
     """What the policy set says about a snapshot, on which evidence, and why."""
@@ -85,9 +90,8 @@ def _check(check: Check, blocking: list[PolicyResult], *, anything_applied: bool
         )
     if not applied:
         outcome = Outcome.PASSED if anything_applied else Outcome.ERROR
-        reason = (
-            "; ".join(dict.fromkeys(result.summary for result in mine if result.summary)) or "nothing to judge here"
-        )
+        reason = "; ".join(dict.fromkeys(result.summary for result in mine if result.summary))
+        reason = reason or f"no policy of this policy set asks for a {check.value.replace('-', ' ')}"
         return CheckResult(check=check, outcome=outcome, summary=reason, policies=names)
     outcome = worst([result.outcome for result in applied if result.outcome is not None])
     telling = [result for result in applied if result.outcome is outcome]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy import JSON, ColumnElement, Select, and_, cast, func, or_, select, type_coerce
 
 from gatekeeper.domain.documents import Value
 from gatekeeper.domain.evidence import Evidence
@@ -33,6 +34,8 @@ class PullLine(Value):
     outcome: str | None
     verdict: str | None
     checks: dict[str, str]
+    unjudged: tuple[str, ...]
+    """Checks that passed because no policy of theirs applied."""
     updated_at: datetime
 
 
@@ -69,14 +72,18 @@ def pull_lines(
     where = and_(True, *conditions)
     joined = pulls.join(repositories, repositories.c.id == pulls.c.repository_id)
     total = uow.connection.scalar(select(func.count()).select_from(joined).where(where)) or 0
-    statement = _lines().where(where).limit(limit).offset(offset)
+    statement = _lines(uow).where(where).limit(limit).offset(offset)
     return total, [_line(row._mapping) for row in uow.connection.execute(statement)]
 
 
-def _lines() -> Select[tuple[object, ...]]:
+def _lines(uow: ReadUnit) -> Select[tuple[object, ...]]:
     joined = pulls.join(repositories, repositories.c.id == pulls.c.repository_id)
     joined = joined.outerjoin(verdicts, verdicts.c.digest == pulls.c.verdict)
-    checks = [column.label(f"check:{name}") for name, column in CHECK_COLUMNS.items()]
+    checks: list[ColumnElement[Any]] = [column.label(f"check:{name}") for name, column in CHECK_COLUMNS.items()]
+    # A part of the document and not the whole: findings may be long. SQLite reads JSON from text as it is.
+    text = verdicts.c.body
+    body = cast(text, JSON) if uow.connection.dialect.name == "postgresql" else type_coerce(text, JSON)
+    checks.append(body["checks"].label("parts"))
     return (
         select(pulls, repositories.c.full_name, *checks)
         .select_from(joined)
@@ -98,6 +105,9 @@ def _line(row: object) -> PullLine:
         outcome=values["outcome"],
         verdict=values["verdict"],
         checks={name: values[f"check:{name}"] for name in CHECK_COLUMNS if values[f"check:{name}"]},
+        unjudged=tuple(
+            part["check"] for part in values["parts"] or () if part["outcome"] == "passed" and not part["policies"]
+        ),
         updated_at=values["updated_at"],
     )
 

@@ -44,7 +44,7 @@ from gatekeeper.web.views import (
     WaitingJob,
 )
 
-PUBLISHERS = ("log", "page", "github_check")
+PUBLISHERS = ("log", "page", "checks")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -162,6 +162,7 @@ def check_view(verdict: Verdict, result: CheckResult) -> CheckView:
         name=texts.CHECK_NAMES[result.check],
         question=texts.CHECK_QUESTIONS[result.check],
         outcome=result.outcome,
+        judged=result.judged,
         summary=result.summary,
         policies=policies,
     )

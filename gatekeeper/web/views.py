@@ -28,6 +28,8 @@ class PullRow(Value):
     verdict: str | None
     checks: dict[str, Outcome]
     """Outcome by check; empty before the first verdict."""
+    unjudged: tuple[str, ...] = ()
+    """Of these the ones that passed because they had nothing to judge."""
     updated_at: datetime
 
 
@@ -69,6 +71,8 @@ class CheckView(Value):
     name: str
     question: str
     outcome: Outcome
+    judged: bool
+    """False where the check passed because it had nothing to judge."""
     summary: str
     policies: tuple[PolicyView, ...]
 

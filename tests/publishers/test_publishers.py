@@ -50,6 +50,32 @@ def test_the_page_has_one_address(base: str) -> None:
     assert first["url"] == "https://gate.example/pulls/demo/vllm/2" and first["outcome"] == "failed"
 
 
+def documentation_only() -> Verdict:
+    shot = seed.snapshot(6, "t")
+    results = (
+        seed.result(Check.ISOLATION, summary="no specialised tree touched"),
+        *(seed.result(check, None, "no specialised tree touched") for check in (Check.SCOPE, Check.BENCHMARKS)),
+    )
+    return decide(
+        snapshot=shot.digest(), policy_set=seed.SET, policy_set_name="demo", evidence=(), results=results, supersedes=None,
+        now=seed.NOW,
+    )  # fmt: skip
+
+
+def test_a_check_that_had_nothing_to_judge_is_not_told_as_one_that_passed() -> None:
+    verdict = documentation_only()
+    assert verdict.outcome is Outcome.PASSED and all(check.outcome is Outcome.PASSED for check in verdict.checks)
+    assert texts.verdict_title(verdict) == "passed: isolation; nothing to judge: scope, benchmarks, contributor log"
+    assert [texts.check_title(check) for check in verdict.checks] == [
+        "Isolation passed", "Scope: nothing to judge", "Benchmarks: nothing to judge", "Contributor log: nothing to judge",
+    ]  # fmt: skip
+    assert "No policy of this policy set asks for a contributor log." in texts.check_summary(
+        verdict, Check.CONTRIBUTOR_LOG
+    )
+    assert "so this says nothing about the change" in texts.check_summary(verdict, Check.SCOPE)
+    assert "| Scope | – nothing to judge |" in texts.verdict_summary(verdict)
+
+
 SNAPSHOTS = Path(__file__).parent / "texts"
 
 

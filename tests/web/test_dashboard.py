@@ -40,6 +40,19 @@ def test_the_list_shows_every_outcome_by_word(seeded: Any) -> None:
     }  # fmt: skip
 
 
+def test_a_check_that_had_nothing_to_judge_has_no_green_mark(seeded: Any) -> None:
+    idle = ["scope", "benchmarks", "contributor-log"]
+    twin = seeded.client.get("/api/v1/pulls/demo/vllm/6").json()
+    assert twin["outcome"] == "passed" and [each["check"] for each in twin["checks"] if not each["judged"]] == idle
+    assert {each["outcome"] for each in twin["checks"]} == {"passed"}, "what a required check needs stays as it is"
+    text = seeded.client.get("/pulls/demo/vllm/6").text
+    assert text.count('class="tile none"') == 3 and text.count('class="tile passed"') == 1
+    assert "<span>nothing to judge</span>" in text
+    row = next(row for row in seeded.client.get("/api/v1/pulls").json()["pulls"] if row["number"] == 6)
+    assert row["unjudged"] == idle
+    assert 'class="none" title="scope: nothing to judge"' in seeded.client.get("/").text
+
+
 def test_outcomes_differ_by_shape_too(seeded: Any) -> None:
     text = seeded.client.get("/").text
     shapes = {
