@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from gatekeeper.domain.errors import GatekeeperError, Retryable
-from gatekeeper.domain.race import RaceOrder, RaceResult
+from gatekeeper.domain.errors import GatekeeperError, Rejected, Retryable
+from gatekeeper.domain.race import RaceOrder, RaceRequest, RaceResult
 from workers import cgroups
 from workers.devices.find import find_device
 from workers.devices.port import Device
@@ -32,7 +32,7 @@ from workers.environment import cores
 from workers.jail import Jail, Limits, find_jail, process_jail
 from workers.launch import PR_SET_PDEATHSIG
 from workers.loop.blocks import Course
-from workers.models import MODELS, load_model
+from workers.models import MODELS, Model, load_model, shape_of
 from workers.session import Progress, Session
 from workers.side import Runner
 from workers.sources import ROOT, code_of
@@ -57,7 +57,7 @@ def race(
     ``device`` is where the tensors live, the target's if left out; whoever gives one closes it.
 
     Raises:
-        Rejected: if the order names code, a model or a problem that is not there.
+        Rejected: if the order names code, a model or a problem that is not there, or a configuration that the problem lacks.
         Retryable: if this machine cannot run it (no such device, no jail, files that are not the tree's).
     """
     request = order.request
@@ -66,6 +66,7 @@ def race(
             return race(order, tree=tree, models=models, root=root, jail=jail, progress=progress, device=found)
     jail = jail or find_jail(request.target.minimum_jail)
     model = load_model(request.model, request.problem, models, request.target.architecture)
+    _demand_defined(request, model)
     before = os.sched_getaffinity(0)
     usable = cores()
     runner = Runner(device.stub())
@@ -87,6 +88,21 @@ def race(
     finally:
         os.sched_setaffinity(0, before)
         runner.close()
+
+
+def _demand_defined(request: RaceRequest, model: Model) -> None:
+    """Refuse what cannot be built before anything is started: the tensors of a configuration exist where its problem says so.
+
+    Raises:
+        Rejected: ``RACE_CONFIGURATION`` with the problem's own words.
+    """
+    for configuration in (*request.configurations, *request.guard_pool, *request.boundary_pool):
+        reason = model.problem.check(shape_of(configuration))
+        if reason is not None:
+            raise Rejected(
+                f"the problem {request.problem} does not define {configuration.label}", code="RACE_CONFIGURATION",
+                expected="a configuration of the problem", found=reason,
+            )  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -322,7 +322,7 @@ class Session:
                 effect=effect,
                 arm=fault.arm,
                 where="race",
-                expected=fault.failed.expected,
+                expected=_wanted(fault.failed),
                 found=how,
             ),
         )
@@ -361,6 +361,14 @@ class Session:
         decided = decision.outcome or RaceOutcome.VOID
         reasons = [f"{reason.code} at {reason.where}: {reason.message}" for reason in decision.because(decided)]
         return RaceResult.model_validate({**result.model_dump(), "outcome": decided, "reasons": tuple(reasons)})
+
+
+def _wanted(failed: ArmFailed) -> str:
+    """Return what was expected of an arm, in words of its author where its own code raised."""
+    if failed.code != "RUN_RAISED":
+        return failed.expected
+    broken = failed.found.startswith(("ModuleNotFoundError", "ImportError", "SyntaxError"))
+    return "an entry point that can be imported" if broken else "code that raises nothing"
 
 
 def _blocks(units: Sequence[tuple[int, Sequence[int], bool]]) -> list[Timed]:
