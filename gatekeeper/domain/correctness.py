@@ -68,13 +68,16 @@ def error_limits(record: ErrorRecord, rules: RaceRules) -> ErrorLimits:
     root = math.sqrt(record.sequences)
     chance = math.exp(CHANCE / root)
     median_factor = rules.median_factor if record.kind == "output" else rules.rms_factor
+    rms = chance * max(floors.rms, rules.rms_factor * base.rms)
+    # What only turns a row away from the reference makes its part along it shorter: 1 - cos of the angle, half its square.
+    turned = min(record.candidate.rms, rms) ** 2 / 2
     element = None
     if floors.element is not None and base.element is not None:
         element = min(max(floors.element, ELEMENT_FACTOR * base.element), LARGEST_ELEMENT)
     return ErrorLimits(
-        rms=chance * max(floors.rms, rules.rms_factor * base.rms),
+        rms=rms,
         median_row=chance * max(floors.median_row, median_factor * base.median_row),
-        gain=max(floors.gain, rules.gain_factor * abs(base.gain)) + GAIN_OF_ONE_SEQUENCE / root,
+        gain=max(floors.gain, rules.gain_factor * abs(base.gain)) + GAIN_OF_ONE_SEQUENCE / root + turned,
         element=element,
     )
 

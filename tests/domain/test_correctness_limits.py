@@ -48,7 +48,7 @@ def test_limits_get_sharper_with_every_sequence_down_to_the_factors_of_the_rules
         assert values == sorted(values, reverse=True) and len(set(values)) == len(values)
     assert found[-1].rms == pytest.approx(1.5 * STOCK.rms, rel=1e-3)
     assert found[-1].median_row == pytest.approx(1.15 * STOCK.median_row, rel=1e-3)
-    assert found[-1].gain == pytest.approx(FLOORS.gain, rel=1e-3)
+    assert found[-1].gain == pytest.approx(FLOORS.gain + 0.0101**2 / 2, rel=1e-3)
 
 
 def test_one_replayed_step_in_a_hundred_is_too_large_at_any_number_of_sequences():
@@ -74,3 +74,19 @@ def test_a_race_without_one_of_the_checks_is_void(missing: str):
     reasons = judge_correctness(RULES, make.result(make.record(errors=(make.error(check=kept),))))
     assert [(r.code, r.outcome) for r in reasons] == [("COR_NOT_CHECKED", RaceOutcome.VOID)]
     assert missing in reasons[0].found
+
+
+def test_errors_that_turn_a_row_make_it_shorter_and_that_is_no_gain_of_its_own() -> None:
+    """Deep in a chain of 13 layers honest arms are off by 6 % and their signed gain is -2e-3; a sharp state gets no such room."""
+    rms = 0.06
+    base = ErrorFigures(rms=rms, median_row=rms, largest=0.2, gain=-1e-4)
+    deep = make.error(sequences=16).model_copy(
+        update={"baseline": base, "candidate": base.model_copy(update={"gain": -(rms**2) / 2}), "floors": FLOORS}
+    )
+    assert error_limits(deep, RULES).gain > rms**2 / 2
+    far = deep.model_copy(update={"candidate": base.model_copy(update={"rms": 10.0})})
+    most = error_limits(far, RULES)
+    assert most.gain <= FLOORS.gain + 2.5e-4 + most.rms**2 / 2  # no more room than errors within their own limit explain
+    sharp = base.model_copy(update={"rms": 1e-4, "gain": 1e-5})
+    exact = deep.model_copy(update={"baseline": sharp, "candidate": sharp})
+    assert error_limits(exact, RULES).gain == pytest.approx(FLOORS.gain + 2.5e-4, abs=1e-7)
