@@ -235,7 +235,10 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     channel = Channel(int(sys.argv[1]))
-    Stub(channel, beside("graph_loop") if sys.argv[2:] == ["graph"] else None).serve()
+    graphs = beside("graph_loop") if sys.argv[2:] == ["graph"] else None
+    if graphs:
+        graphs.warm_up()
+    Stub(channel, graphs).serve()
 
 
 if __name__ == "__main__":

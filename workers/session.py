@@ -26,6 +26,7 @@ from workers.protocol import ArmFailed
 from workers.records import Records
 from workers.searching import drawn, search_drawn
 from workers.side import Side
+from workers.waiting import Waiting
 
 SLOW_FACTOR = 2.0
 """A candidate that was waited for this much longer than the baseline, and for half of the race's time, has used it up itself."""
@@ -64,8 +65,8 @@ class Session:
         self._supports: list[SupportAnswer] = []
         self._faults: list[RaceFault] = []
         self._blocks_done = 0
-        self._ahead: dict[Arm, Side] = {}
-        """The next block's pair, which starts up while the oracle is at work."""
+        self._waiting = Waiting(self._start, course.device.together)
+        """The next blocks' pairs, which start up while the oracle is at work."""
         self._waited = dict.fromkeys(Arm, 0.0)
 
     def _draw_guards(self) -> list[Configuration]:
@@ -97,8 +98,7 @@ class Session:
                 self._faults.append(stop.fault)
             return self._result(stop.status, stop.outcome)
         finally:
-            for side in self._ahead.values():
-                side.close()
+            self._waiting.close()
         return self._result(RaceStatus.FINISHED, RaceOutcome.VOID)
 
     def _check_problem(self) -> None:
@@ -223,12 +223,12 @@ class Session:
             blocks = _blocks([(pair, live, False) for pair in range(have, decision.next_look // 2)])
 
     def _run_blocks(self, blocks: Sequence[Timed]) -> None:
-        """Run blocks one after the other. The next pair of processes starts while the oracle is at work."""
+        """Run blocks one after the other. The next pairs of processes start while the oracle is at work."""
         for index, (plan, numbers) in enumerate(blocks):
-            sides, self._ahead = self._ahead or self._start(plan), {}
+            upcoming = [plan for plan, _ in blocks[index:]]
+            sides = self._waiting.take(upcoming)
             chosen = self._block(plan, sides, numbers)
-            if index + 1 < len(blocks):
-                self._ahead = self._start(blocks[index + 1][0])
+            self._waiting.fill(upcoming[1:])
             for number, pair in chosen:
                 self._records[number].follow(pair, "timed")
             self._blocks_done += 1

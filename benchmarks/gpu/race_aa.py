@@ -5,7 +5,7 @@
 Prints mean, SD and the upper 95 % bound of the absolute mean of the block values, for the target's ``[noise]`` table. Starting a pair
 takes longer than timing it, so several pairs build at once, each arm on a core of its own; all are frozen but the one that is timed.
 The next pairs start while these build, and nothing starts while anything is timed. With ``--seconds`` it stops after the batch in
-which that time is used up, and writes what it has.
+which that time is used up, and writes what it has. ``--add`` pools the blocks with those of an earlier record of the same kind.
 """
 
 from __future__ import annotations
@@ -83,6 +83,21 @@ def summarised(blocks: list[Block], trim: float) -> dict[str, float]:
     return {"blocks": len(values), "mean": mean, "block_sd": sd, "mean_upper_95": abs(mean) + reach}
 
 
+def earlier(file: Path | None, wanted: dict[str, Any]) -> list[Block]:
+    """Return the blocks of an earlier record.
+
+    Raises:
+        SystemExit: if it was made otherwise: another device, configuration, groups, steps or trim.
+    """
+    if file is None:
+        return []
+    document = json.loads(file.read_text())
+    odd = {name: document.get(name) for name, value in wanted.items() if document.get(name) != value}
+    if odd:
+        raise SystemExit(f"expected a record with {wanted} in {file}, found {odd}")
+    return [Block.model_validate(block) for block in document["blocks"]]
+
+
 def main() -> None:
     """Run the blocks and write every sample and the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -96,6 +111,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--trim", type=float, default=0.25)
     parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--add", type=Path, help="an earlier record whose blocks are counted too")
     parser.add_argument("--out", type=Path, default=Path("aa.json"))
     options = parser.parse_args()
     torch.set_grad_enabled(False)
@@ -143,11 +159,17 @@ def main() -> None:
                 flush=True,
             )
         whole = [block for block in kept if sum(other.pair == block.pair for other in kept) == 2]
+        kind = {
+            "device": device.name, "configuration": configuration.label, "groups": options.groups, "trim": options.trim,
+            "steps": options.steps,
+        }  # fmt: skip
+        before = earlier(options.add, kind)
+        shift = 1 + max((block.pair for block in before), default=-1)
+        whole = [*before, *(block.model_copy(update={"pair": block.pair + shift}) for block in whole)]
         summary = summarised(whole, options.trim)
         document: dict[str, Any] = {
-            "device": device.name, "cpu": cpu_model(), "versions": dict(device.versions()), "jail": jail.level.value,
-            "configuration": configuration.label, "groups": options.groups, "trim": options.trim, "steps": options.steps,
-            "lanes": options.lanes, "summary": summary, "blocks": [block.model_dump(mode="json") for block in whole],
+            **kind, "cpu": cpu_model(), "versions": dict(device.versions()), "jail": jail.level.value, "lanes": options.lanes,
+            "new": len(whole) - len(before), "summary": summary, "blocks": [block.model_dump(mode="json") for block in whole],
         }  # fmt: skip
     options.out.write_text(json.dumps(document))
     print(json.dumps(summary, indent=2))

@@ -20,6 +20,7 @@ class CpuDevice:
     place = torch.device("cpu")
     mode: Literal["eager", "graph"] = "eager"
     largest_workspace = 1 << 30
+    together = 1
     load_seconds = 30.0
 
     def arena(self, places: dict[str, Place]) -> Arena:

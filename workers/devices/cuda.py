@@ -50,6 +50,7 @@ class CudaDevice:
     place = torch.device("cuda", 0)
     mode: Literal["eager", "graph"] = "graph"
     largest_workspace = 16 << 30
+    together = 4
     load_seconds = 180.0
 
     def __init__(self, architecture: str, built: Path) -> None:

@@ -78,6 +78,17 @@ def driver() -> cuda.Driver:
     return _driver[0]
 
 
+def warm_up() -> None:
+    """Make the device's context and load what most implementations on a device use, before this process says that it is ready:
+    processes start side by side, while implementations are built one after the other."""
+    driver()
+    try:
+        from triton.runtime.cache import triton_key
+    except ImportError:
+        return  # not there, or another version of it: whoever wants it loads it
+    triton_key()  # reads the whole compiler to name its version, and is kept
+
+
 class GraphLoop:
     """One configuration, ready to run: a graph of one step and of what follows it."""
 

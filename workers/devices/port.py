@@ -42,6 +42,8 @@ class Device(Protocol):
     """How an arm runs a step."""
     largest_workspace: int
     """Bytes that an implementation may ask for."""
+    together: int
+    """Pairs of processes that start up side by side before their blocks."""
     load_seconds: float
     """Time that an implementation may take to build one configuration."""
 
