@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,18 @@ def open_installed_books(root: Path = ROOT) -> dict[str, PolicyBook]:
     return books
 
 
-def run(book: PolicyBook, subject: PolicyInput, *, static_only: bool = False) -> tuple[PolicyResult, ...]:
+def run(
+    book: PolicyBook, subject: PolicyInput, *, static_only: bool = False, also: Collection[str] = ()
+) -> tuple[PolicyResult, ...]:
     """Run every policy that is not switched off, all of them, whatever the others say.
 
-    With ``static_only`` the policies that need evidence are left out; ``gatekeeper check`` then lists them as not checked.
+    With ``static_only`` the policies that need evidence are left out, but for those named in ``also``; ``gatekeeper check`` then
+    lists them as not checked.
     """
     wanted = [item for item in book.installed if item.severity is not Severity.OFF]
-    return tuple(_judge(item, subject) for item in wanted if item.policy.static or not static_only)
+    return tuple(
+        _judge(item, subject) for item in wanted if item.policy.static or not static_only or item.policy.id in also
+    )
 
 
 def _judge(item: Installed, subject: PolicyInput) -> PolicyResult:

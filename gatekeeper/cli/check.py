@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gatekeeper import engine
 from gatekeeper.catalog import load_catalog
+from gatekeeper.cli import probing
 from gatekeeper.cli.answers import Answering, json_flag
 from gatekeeper.cli.check_text import plain_lines, show
 from gatekeeper.cli.checked import Checked, as_document
@@ -39,13 +40,16 @@ EXIT_STATUS = {Outcome.PASSED: 0, Outcome.FAILED: 1, Outcome.PENDING: 2, Outcome
     "--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help=f"A configuration file used instead of the base's {CONFIGURATION_PATH}.",
 )  # fmt: skip
+@click.option("--probe", is_flag=True, help="Also import the code in a jail of this machine and ask its supports().")
 @json_flag
-def check(directory: Path, base: str, head: str, policy_file: Path | None, json_wanted: bool) -> int:
+def check(directory: Path, base: str, head: str, policy_file: Path | None, probe: bool, json_wanted: bool) -> int:
     """Run the static policies on a local repository, before pushing.
+
+    With --probe the code of the merge result is run too, in a jail, as the service does it: scope_is_probed is judged as well.
 
     Exit status: 0 passed, 1 failed, 2 pending (a person decides), 3 could not decide, 64 wrong usage.
     """
-    checked = run_check(directory, base, head, policy_file)
+    checked = run_check(directory, base, head, policy_file, probe=probe)
     if json_wanted:
         click.echo(json.dumps(as_document(checked), indent=2))
     else:
@@ -53,20 +57,22 @@ def check(directory: Path, base: str, head: str, policy_file: Path | None, json_
     return EXIT_STATUS[checked.outcome]
 
 
-def run_check(directory: Path, base: str, head: str, policy_file: Path | None = None) -> Checked:
-    """Build the snapshot of ``base`` and ``head`` in a clone and run the static policies over it.
+def run_check(
+    directory: Path, base: str, head: str, policy_file: Path | None = None, *, probe: bool = False
+) -> Checked:
+    """Build the snapshot of ``base`` and ``head`` in a clone and run the static policies over it; with ``probe`` also the probe.
 
     Raises:
         Rejected: ``LOCAL_REPOSITORY`` or ``LOCAL_REVISION``.
         ConfigurationError: for a shallow clone or one that lacks objects, a missing or faulty configuration, or a policy set
             that is not installed.
-        GatekeeperError: if git fails.
+        GatekeeperError: if git fails, or no probe can be run here.
     """
     with LocalRepository(directory) as local:
-        return _run(local, base, head, policy_file)
+        return _run(local, base, head, policy_file, probe)
 
 
-def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None) -> Checked:
+def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None, probe: bool) -> Checked:
     base_sha, head_sha = local.resolve(base), local.resolve(head)
     repository = local.repository
     base_files = repository.tree(repository.commit_tree(base_sha))
@@ -93,8 +99,9 @@ def _run(local: LocalRepository, base: str, head: str, policy_file: Path | None)
         evidence=(),
         now=datetime.now(UTC),
     )
-    results = engine.run(book, subject, static_only=True)
-    not_checked = tuple(policy.id for policy in engine.not_checked(book))
+    results = probing.judge(book, subject, repository) if probe else engine.run(book, subject, static_only=True)
+    judged = {result.policy for result in results}
+    not_checked = tuple(policy.id for policy in engine.not_checked(book) if policy.id not in judged)
     return Checked(snapshot, results, not_checked, remedies(book), uncommitted_beside(local, head_sha))
 
 

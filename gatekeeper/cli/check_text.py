@@ -23,6 +23,11 @@ SHOWN_PLACES = 25
 """Places of one group on a terminal. A change of a whole tree has hundreds, which is no news after the first."""
 SHOWN_OWNERS = 3
 SHOWN_UNCOMMITTED = 5
+_NEEDS = {
+    "scope_is_probed": "needs a probe: --probe runs it here",
+    "kernel_is_right": "needs a race: `gatekeeper race` runs one here",
+    "kernel_is_faster": "needs a race: `gatekeeper race` runs one here",
+}
 _TELLS_ALL = "--json tells all"
 
 
@@ -42,7 +47,7 @@ def plain_lines(checked: Checked) -> Sequence[str]:
         shown = checked.shown(result)
         lines.append(f"{shown.value if shown else 'nothing to judge'}: {result.policy}: {result.summary}")
         lines.extend(f"  {line}" for line in _finding_lines(result.findings))
-    lines.extend(f"not checked here: {name}: needs evidence" for name in checked.not_checked)
+    lines.extend(f"not checked here: {name}: {_needs(name)}" for name in checked.not_checked)
     lines.extend(f"how to fix {name}: {text}" for name, text in _remedies(checked))
     lines.extend(_not_looked_at(checked))
     lines.append(f"outcome: {checked.outcome.value}")
@@ -53,6 +58,10 @@ def _not_looked_at(checked: Checked) -> Iterator[str]:
     shown, more = checked.uncommitted[:SHOWN_UNCOMMITTED], len(checked.uncommitted) - SHOWN_UNCOMMITTED
     if shown:
         yield f"not committed, so not checked: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+
+
+def _needs(policy: str) -> str:
+    return _NEEDS.get(policy, "needs evidence")
 
 
 def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
@@ -106,7 +115,7 @@ def _show_groups(checked: Checked, console: Console) -> None:
         outcome = Text(shown.value, style=STYLE[shown]) if shown else Text("nothing to judge", style="dim")
         table.add_row(result.check.value, result.policy, outcome, Text(printable(result.summary)))
     for name in checked.not_checked:
-        table.add_row("", name, Text("not checked here", style="dim"), Text("needs evidence", style="dim"))
+        table.add_row("", name, Text("not checked here", style="dim"), Text(_needs(name), style="dim"))
     console.print(table)
     for result in checked.results:
         for group in _groups(result.findings):

@@ -96,7 +96,7 @@ def test_control_characters_never_reach_a_terminal(repo: GitBuilder) -> None:
     lines = plain_lines(_checked(repo, _result(Outcome.FAILED, findings=(evil,))))
     assert all(line.isprintable() for line in lines)
     assert any("ISO_X k\\x0a.py:3: a\\x1b[2Jb" in line for line in lines)
-    assert "not checked here: kernel_is_right: needs evidence" in lines
+    assert "not checked here: kernel_is_right: needs a race: `gatekeeper race` runs one here" in lines
 
 
 def _on_a_terminal(checked: Checked, width: int = 60) -> str:
