@@ -107,9 +107,10 @@ def load(arm: Any, inputs: dict[str, torch.Tensor], fresh: dict[str, torch.Tenso
 
 
 def poison(arm: Any) -> None:
-    """NaN into every buffer that a step writes before it reads."""
+    """NaN into every buffer that a step writes before it reads, and counts that are long reached into the experts' counters."""
     for buffer in arm.scratch:
         buffer.fill_(float("nan"))
+    arm.done.fill_(1 << 20)
 
 
 def outcome(arm: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -130,14 +131,21 @@ def draw(rows: int, seed: int, i: int) -> dict[str, torch.Tensor]:
 
 def replays(
     made: list[tuple[Any, dict[str, torch.Tensor]]], count: int, seed: int, draw: Any = draw, load: Any = load,
-    outcome: Any = outcome,
+    outcome: Any = outcome, delay: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Replay one graph of some layers ``count`` times, each time on fresh inputs, and compare each layer bit for bit with the same
-    kernels launched one at a time. The kernels' sums have a fixed order, so any difference is a race."""
+    kernels launched one at a time. The kernels' sums have a fixed order, so any difference is a race.
+
+    ``delay`` is launched before each kernel of the graph: it lets that kernel start at once and itself takes some time behind the
+    kernels before, so that one that does not wait works on what the poison left.
+    """
 
     def run() -> None:
         for arm, _ in made:
-            arm.run()
+            for kernel in arm.kernels:
+                if delay:
+                    delay()
+                arm.launch(kernel)
 
     graph = capture(run)
     rows = made[0][0].m

@@ -16,6 +16,7 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
+from breadth import POOL, delay, pools  # noqa: E402
 from checks import error, replays  # noqa: E402
 from mla_checks import Draws, MlaOracle, mla_good, mla_load, mla_outcome, ragged  # noqa: E402
 
@@ -23,23 +24,34 @@ from kernels_under_test.kimi_k3.cuda.cute import mla_tactics  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.layer import Candidate  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.library import Library  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.cute.mla_layer import CandidateMla  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.cute.tactics import MUTANTS, name  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE_A_MUTANT, MUTANTS, name  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.mla_reference import gated, merge  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.mla_sizes import KV_RANK  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.mla_tensors import mla_weights  # noqa: E402
 from kernels_under_test.kimi_k3.cuda.sizes import HEADS  # noqa: E402
-from kernels_under_test.kimi_k3.cuda.tensors import draw_inputs, draw_weights  # noqa: E402
+from kernels_under_test.kimi_k3.cuda.tensors import SLOTS, draw_inputs, draw_weights  # noqa: E402
 
 COUNT = 200
 
 
 def kda(library: Library, weights: Any) -> dict[str, Any]:
-    """Each mutant of the KDA layer, and that layer without one as a control."""
+    """Each mutant of the KDA layer, and that layer without one as a control: replays, replays with a delay before each kernel, and the
+    two pools of states."""
     found = {}
-    for fault, (kernel, rows, _) in {"none": ("in_proj", 8, {}), **MUTANTS}.items():
-        inputs = draw_inputs(rows, 3, "cuda")
-        arm = Candidate(library, weights, inputs, {} if fault == "none" else {kernel: fault})
-        found[fault] = replays([(arm, inputs)], COUNT, 7000)
+    controls: dict[str, Any] = {f"none {rows}": ("in_proj", rows, {}) for rows in (1, 8)}
+    for fault, (kernel, rows, _) in (controls | {k: v for k, v in MUTANTS.items() if k != "held"}).items():
+        choice = {} if fault in controls else {kernel: fault, **BESIDE_A_MUTANT.get(fault, {})}
+        record: dict[str, Any] = {}
+        for way, wait, count in (("plain", None, COUNT), ("delayed", delay(library), COUNT // 4)):
+            inputs = draw_inputs(rows, 3, "cuda")
+            record[way] = replays([(Candidate(library, weights, inputs, choice), inputs)], count, 7000, delay=wait)
+        if kernel == "kda" or fault in controls:
+            record["null slots"] = pools(library, weights, rows, SLOTS, choice)
+            record["large pool"] = pools(library, weights, rows, POOL, choice)
+            torch.cuda.empty_cache()
+        by = [way for way, r in record.items() if r.get("wrong") or not r.get("good", True)]
+        found[fault] = {"wrong": len(by), "caught_by": by, **record}
+        print(fault, "caught by", by, flush=True)
     return found
 
 

@@ -3,7 +3,8 @@
     CUTE_DSL_ARCH=sm_90a python -m kernels_under_test.kimi_k3.cuda.cute.build OUT [rows ...] [kernels ...] [--chosen] [--mutants]
 
 OUT gets kernels.so and kernels.json: registers, stack frame and digest of each cubin. With --chosen only the variants in use are
-built; --mutants adds those that no layer uses: planted faults, and the merge of eight ranks' parts.
+built; --mutants adds those that no timed layer uses: planted faults, the delay, the residuals of a layer that opens
+a block, and the merge of eight ranks' parts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from kernels_under_test.kimi_k3.cuda.cute import mla_tactics, mla_variants
-from kernels_under_test.kimi_k3.cuda.cute.tactics import BESIDE, EXPERT_SHAPES, MUTANTS, PRODUCTS, chosen, name, tactics
+from kernels_under_test.kimi_k3.cuda.cute.tactics import (
+    BESIDE,
+    EXPERT_SHAPES,
+    MUTANTS,
+    OPENING,
+    PRODUCTS,
+    chosen,
+    name,
+    tactics,
+)
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate, mla_candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
     BLOCKS,
@@ -29,6 +39,7 @@ from kernels_under_test.kimi_k3.cuda.sizes import (
     EXPERTS,
     HEADS,
     HIDDEN,
+    INTER,
     LATENT,
     OUT_SHARD,
     PARTS,
@@ -40,15 +51,25 @@ from kernels_under_test.kimi_k3.cuda.sizes import (
     WIDTH,
 )  # fmt: skip
 
-SLOTS = 65
-"""State slots of the compiled variants: the null slot and one for each of 64 rows."""
-
 
 def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
     """The CuTe DSL kernel of a variant, not yet compiled."""
-    from kernels_under_test.kimi_k3.cuda.cute import beside, experts, finalise, kda, residual, ring, route, skinny
+    from kernels_under_test.kimi_k3.cuda.cute import (
+        beside,
+        delay,
+        experts,
+        experts_stream,
+        finalise,
+        kda,
+        residual,
+        ring,
+        route,
+        skinny,
+    )
 
     args = dict(tactic)
+    if kernel == "delay":
+        return delay.Delay(**args)
     if kernel in mla_tactics.KERNELS:
         return mla_variants.kernel_object(kernel, rows, tactic)
     if kernel in PRODUCTS:
@@ -56,10 +77,14 @@ def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
         kind = ring.Ring if args.pop("design") == "ring" else skinny.Skinny
         return kind(rows, n, k, epilogue=epilogue, **args)
     if kernel in BESIDE:
-        product = kernel_object("shared_down", rows, tactic)
+        fault = args.pop("fault", "")
+        product = kernel_object("shared_down", rows, args)
         if kernel == "route_shared_down":
-            return beside.RouteBesideSkinny(route.Route(rows), product)
-        return beside.GroupBesideRing(route.Group(rows, threads=product.threads), product)
+            return beside.RouteBesideSkinny(route.Route(rows, first=product.first), product)
+        group = route.Group(rows, threads=product.threads, first=product.first)
+        return beside.RoutedGroupsBesideRing(route.Route(rows, first=product.first), group, product, fault)
+    if kernel == "experts":
+        return experts_stream.StreamedExperts(**args)
     if kernel in EXPERT_SHAPES:
         n, k = EXPERT_SHAPES[kernel]
         return experts.Experts(kernel.removeprefix("experts_"), n, k, **args)
@@ -67,14 +92,14 @@ def kernel_object(kernel: str, rows: int, tactic: dict[str, Any]) -> Any:
         "attention_residual": residual.Residual,
         "ffn_residual": residual.Residual,
         "kda": kda.Kda,
-        "route": route.Route,
         "tail_finalise": finalise.Finalise,
     }
     return simple[kernel](rows, **args)
 
 
-def signature(kernel: str, m: int) -> Sequence[tuple[str, tuple[int | None, ...]]]:
-    """Dtype and shape of every tensor a kernel takes, in order; all are contiguous. None is a size known only at run time."""
+def signature(kernel: str, m: int, opens: bool = False) -> Sequence[tuple[str, tuple[int | None, ...]]]:
+    """Dtype and shape of every tensor a kernel takes, in order; all are contiguous. None is a size known only at run time. A layer
+    that ``opens`` a block has room for it."""
     if kernel in mla_tactics.KERNELS:
         return mla_variants.signature(kernel, m)
     bf, f32, i32, u8 = "BFloat16", "Float32", "Int32", "Uint8"
@@ -83,7 +108,7 @@ def signature(kernel: str, m: int) -> Sequence[tuple[str, tuple[int | None, ...]
     experts = [
         (i32, (1,)), (i32, (units,)), (i32, (units * UNIT,)), (i32, (units * UNIT,)),
     ]  # fmt: skip
-    residual = [row, (bf, (PARTS - 1, m, HIDDEN)), row, (bf, (m, BLOCKS, HIDDEN)), *[(bf, (HIDDEN,))] * 3, row]
+    residual = [row, (bf, (PARTS - 1, m, HIDDEN)), row, (bf, (m, BLOCKS + opens, HIDDEN)), *[(bf, (HIDDEN,))] * 3, row]
     routing = [(f32, (m, EXPERTS)), (f32, (EXPERTS,)), (i32, (m, TOP_K)), (f32, (m, TOP_K))]
     shared = [(bf, (m, SHARED)), (bf, (HIDDEN, SHARED)), row]
     if kernel in PRODUCTS:
@@ -94,26 +119,34 @@ def signature(kernel: str, m: int) -> Sequence[tuple[str, tuple[int | None, ...]
             "tail": [row, (bf, (m, OUT_SHARD)), (bf, (m, OUT_SHARD))],
         }[epilogue]
         return [(bf, (m, k)), (bf, (n, k)), *y]
+    if kernel == "experts":
+        weights = [
+            tensor
+            for n, k in EXPERT_SHAPES.values()
+            for tensor in ((i32, (EXPERTS, n * k // 8)), (u8, (EXPERTS, n * k // 32)))
+        ]
+        return [(bf, (m, LATENT)), *weights, *experts, (i32, (units,)), (bf, (units, INTER)), (bf, (units, LATENT))]
     if kernel in EXPERT_SHAPES:
         n, k = EXPERT_SHAPES[kernel]
         source = (bf, (m, k)) if kernel == "experts_in" else (bf, (units, k))
         out = (bf, (units, n // 2 if kernel == "experts_in" else n))
-        return [source, (i32, (EXPERTS, n * k // 8)), (u8, (EXPERTS, n * k // 32)), *experts, out]
-    return {
+        return [source, (i32, (EXPERTS, n * k // 8)), (u8, (EXPERTS, n * k // 32)), (i32, (units,)), out]
+    table: dict[str, Sequence[tuple[str, tuple[int | None, ...]]]] = {
+        "delay": [(i32, (1,))],
         "attention_residual": residual,
         "ffn_residual": residual,
         "kda": [
-            (bf, (m, PROJECTION)), (bf, (WIDTH, DIM)), (f32, (3, 4, WIDTH)), (bf, (SLOTS, 3, 3 * WIDTH)), (f32, (HEADS,)),
-            (f32, (WIDTH,)), (i32, (m,)), (f32, (SLOTS, HEADS, DIM, DIM)), (f32, (DIM,)), (bf, (m, WIDTH)),
+            (bf, (m, PROJECTION)), (bf, (WIDTH, DIM)), (f32, (3, 4, WIDTH)), (bf, (None, 3, 3 * WIDTH)), (f32, (HEADS,)),
+            (f32, (WIDTH,)), (i32, (m,)), (f32, (None, HEADS, DIM, DIM)), (f32, (DIM,)), (bf, (m, WIDTH)),
         ],
-        "route": routing,
-        "route_shared_down": [*routing, *shared],
-        "group_shared_down": [(i32, (m, TOP_K)), *experts, *shared],
+        "route_shared_down": [*routing, (i32, (units,)), *shared],
+        "route_group_shared_down": [*routing, *experts, (i32, (units,)), (i32, (1,)), *shared],
         "tail_finalise": [
             (bf, (m * TOP_K, LATENT)), (f32, (m, TOP_K)), (bf, (PARTS - 1, m, LATENT)), (bf, (LATENT,)), (bf, (m, LATENT)),
             (bf, (m, HIDDEN)), (bf, ((PARTS - 1) * m, OUT_SHARD)), (bf, (m, OUT_SHARD)),
         ],
-    }[kernel]  # fmt: skip
+    }  # fmt: skip
+    return table[kernel]
 
 
 def compile_variant(kernel: str, rows: int, index: int | str, out: Path) -> dict[str, Any]:
@@ -138,7 +171,7 @@ def compile_variant(kernel: str, rows: int, index: int | str, out: Path) -> dict
     dump.mkdir(parents=True, exist_ok=True)
     compiled = cute.compile(
         kernel_object(kernel, rows, tactic),
-        *(fake(*spec) for spec in signature(kernel, rows)),
+        *(fake(*spec) for spec in signature(kernel, rows, "opens" in tactic)),
         make_fake_stream(use_tvm_ffi_env_stream=True),
         options=f"--enable-tvm-ffi --keep-cubin --dump-dir {dump}",
     )
@@ -187,7 +220,7 @@ def _job(job: tuple[str, int, int | str, str]) -> dict[str, Any]:
 
 def special(kernel: str) -> dict[str, tuple[str, int, dict[str, Any]]]:
     """Variants of a kernel's kind of layer that no layer uses."""
-    return mla_tactics.SPECIAL if kernel in mla_tactics.KERNELS else MUTANTS
+    return mla_tactics.SPECIAL if kernel in mla_tactics.KERNELS else MUTANTS | OPENING
 
 
 def variants(kernel: str, rows: int, chosen_only: bool) -> Iterable[int]:
@@ -218,7 +251,8 @@ def build(
         for index in variants(kernel, m, chosen_only)
     ]
     if mutants:
-        for table in (MUTANTS, mla_tactics.SPECIAL):
+        jobs.append(("delay", 1, 0, str(out)))
+        for table in (MUTANTS, OPENING, mla_tactics.SPECIAL):
             jobs += [(kernel, m, fault, str(out)) for fault, (kernel, m, _) in table.items()]
     workers = int(os.environ.get("BUILD_WORKERS", "2"))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

@@ -12,12 +12,28 @@ from cutlass.cutlass_dsl import dsl_user_op
 
 from kernels_under_test.kimi_k3.cuda.cute.emit import emit
 
+UNWAITED = "unwaited"
+"""What a mutant takes for ``pdl``: a dependent launch without its wait."""
+
 
 @dsl_user_op
 def bulk_copy(dst, src, size, bar, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
     """``size`` contiguous bytes to shared memory, completing on a barrier."""
     text = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0],[$1],$2,[$3];"
     return emit(text, "r,l,r,r,~{memory}", [Int32(dst), Int64(src), Int32(size), Int32(bar)], None, False, loc, ip)
+
+
+@dsl_user_op
+def bulk_store(dst, src, size, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """``size`` contiguous bytes from shared to global memory, as a group of its own of this thread."""
+    text = "cp.async.bulk.global.shared::cta.bulk_group [$0],[$1],$2; cp.async.bulk.commit_group;"
+    return emit(text, "l,r,r,~{memory}", [Int64(dst), Int32(src), Int32(size)], None, False, loc, ip)
+
+
+@dsl_user_op
+def bulk_stored(*, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Wait for all of this thread's bulk stores."""
+    return emit("cp.async.bulk.wait_group 0;", "~{memory}", [], None, False, loc, ip)
 
 
 @dsl_user_op
@@ -81,10 +97,49 @@ def acquire_for_copies(*, loc=None, ip=None):  # type: ignore[no-untyped-def]
     return emit("fence.proxy.async.global;", "~{memory}", [], None, False, loc, ip)
 
 
+@dsl_user_op
+def count_release(p, n, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Add to a word of global memory; whoever sees the sum sees what was written here before."""
+    text = "red.release.gpu.global.add.u32 [$0], $1;"
+    return emit(text, "l,r,~{memory}", [Int64(p), Int32(n)], None, False, loc, ip)
+
+
+@dsl_user_op
+def arrive_in_turn(p, last, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Count up to ``last`` and then back to zero; the old count. The last to arrive sees what the others wrote before."""
+    text = "atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2;"
+    return emit(text, "=r,l,r,~{memory}", [Int64(p), Int32(last)], Int32, False, loc, ip)
+
+
+@dsl_user_op
+def wait_count(p, least, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Wait until a word of global memory, counted up by ``count_release``, is at least ``least``."""
+    text = (
+        "{ .reg .pred p; .reg .u32 v; W${:uid}: ld.acquire.gpu.global.u32 v,[$0]; setp.ge.u32 p,v,$1; @p bra D${:uid}; "
+        "bra W${:uid}; D${:uid}: }"
+    )
+    return emit(text, "l,r,~{memory}", [Int64(p), Int32(least)], None, False, loc, ip)
+
+
+@dsl_user_op
+def sleep(nanoseconds, *, loc=None, ip=None):  # type: ignore[no-untyped-def]
+    """Hold this thread for about so long (at most a millisecond)."""
+    return emit("nanosleep.u32 $0;", "r,~{memory}", [Int32(nanoseconds)], None, False, loc, ip)
+
+
 @cute.jit
-def begin(pdl: Any) -> None:
-    """Wait for the kernels before this one, then let the next one start: in this order the next-but-one may read, before its own
-    wait, what this kernel's predecessors wrote."""
-    if const_expr(pdl):
+def begin(pdl: Any, first: Any = False) -> None:
+    """Wait for the kernels before this one and let the next one start.
+
+    In this order the next-but-one kernel may read, before its own wait, what this kernel's predecessors wrote. With ``first`` the next
+    one starts as soon as every CTA of this one has: it fills its ring a whole kernel earlier, but nothing is promised to the kernels
+    behind it (``tactics.EARLY_READS`` says where that is allowed). ``UNWAITED`` in place of ``pdl`` makes a mutant that never waits.
+    """
+    if const_expr(pdl == UNWAITED):
+        cute.arch.griddepcontrol_launch_dependents()
+    elif const_expr(pdl and first):
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+    elif const_expr(pdl):
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()

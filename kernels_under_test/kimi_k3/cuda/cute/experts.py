@@ -1,4 +1,4 @@
-"""Grouped product over units of an expert and up to 8 tokens: MXFP4 weights, decoded in registers, on bf16 tensor cores.
+"""Expert products of one or two rows, each token's slot on its own: MXFP4 weights, decoded in registers, on bf16 tensor cores.
 
 The three magnitude bits of a code, placed at bits 8..6 of a bf16, are its value times 2^-126, so that a masked shift decodes two
 codes at once. The factor is undone for free: activations are multiplied by 2^100, and the fp32 sum of each block of 32 by
@@ -15,7 +15,7 @@ from cutlass import BFloat16, Float32, Int32, Int64
 from cutlass.memory import SmemAllocator
 
 from kernels_under_test.kimi_k3.cuda.cute import ptx
-from kernels_under_test.kimi_k3.cuda.sizes import TOP_K, UNIT
+from kernels_under_test.kimi_k3.cuda.sizes import TOP_K
 
 MASK = 0x81C081C0
 
@@ -27,21 +27,34 @@ def decode(w: Any) -> tuple[Any, Any, Any, Any]:
     return w & MASK, (w << 3) & MASK, third, fourth
 
 
+def add_block(weights: tuple[Any, Any], scales: Any, b: int, xs: list[Any], acc: list[Any]) -> list[Any]:
+    """acc plus the product of block b (32 columns) of a piece: a word of each half of the tile, and the words of their scales."""
+    a, h = decode(weights[0]), decode(weights[1])
+    d = ptx.mma((a[0], h[0], a[1], h[1]), (xs[0], xs[1]), (Float32(0.0),) * 4)
+    d = ptx.mma((a[2], h[2], a[3], h[3]), (xs[2], xs[3]), d)
+    f = [ptx.as_float((s << (23 - 8 * b) if b < 3 else s >> 1) & 0x7F800000) for s in scales]
+    return [ptx.fma(d[i], f[i // 2], acc[i]) for i in range(4)]
+
+
+def lifted(words: tuple[Any, ...]) -> list[Any]:
+    """Words of x times 2^100."""
+    return [ptx.multiply_pairs(word, 0x71807180) for word in words]
+
+
 class Experts:
     """kind "in": 768 x 3584; rows 0-7 of a tile are gate rows and 8-15 the matching up rows, so the activation is lane-local.
     kind "out": 3584 x 384.
 
-    ``wk`` warps split K; ``wr`` such groups share a CTA, and each owns ``r`` tiles. ``grid`` CTAs walk over the units.
-    With ``single`` every unit is one token's slot: unit u is pair u, and nothing has to be grouped. (Two rows seldom choose the same
-    expert: of 32 pairs 31.7 are distinct when routing is uniform.)
-    ``early``: the weights are read before the wait. Which experts it is was decided two launches ago then, not by the one before.
-    ``window``: pieces of weights (1 KB) that a warp has under way; with each one used the next is asked for, so that a warp loads
-    while it computes. Without, it loads all of its pieces first.
+    Pair p is slot p % 16 of row p // 16. (Two rows seldom choose the same expert: of 32 pairs 31.7 are distinct when routing is
+    uniform.) ``wk`` warps split K; ``wr`` such groups share a CTA, and each owns ``r`` tiles. ``early``: the weights are read before
+    the wait. Which experts it is was decided two launches ago then, not by the one before. ``window``: pieces of weights (1 KB) that a
+    warp has under way; with each one used the next is asked for, so that a warp loads while it computes. Without, it loads all of its
+    pieces first.
     """
 
     def __init__(
-        self, kind: str, n: int, k: int, units: int, *, wk: int, wr: int = 1, r: int = 1, grid: int = 0, per_sm: int = 1,
-        single: bool = False, pdl: bool = False, early: bool = False, window: int = 0,
+        self, kind: str, n: int, k: int, units: int, *, wk: int, wr: int = 1, r: int = 1, per_sm: int = 1, pdl: Any = True,
+        early: bool = False, window: int = 0, first: bool = False,
     ) -> None:  # fmt: skip
         chunks = k // 128
         if kind not in ("in", "out") or k % 128 or chunks % wk or n % (16 * wr * r):
@@ -52,52 +65,34 @@ class Experts:
                 "the launch before the first one chooses the experts"
             )
         self.kind, self.n, self.k, self.units, self.wk, self.wr = kind, n, k, units, wk, wr
-        self.single, self.pdl, self.own, self.r, self.early = single, pdl, chunks // wk, r, early
+        self.pdl, self.own, self.r, self.early, self.first = pdl, chunks // wk, r, early, first
         self.window = min(window, self.own * r)
-        self.grid = min(grid or units, units)
         self.options: dict[str, Any] = {"min_blocks_per_mp": per_sm}
         if per_sm > 1:
             self.options["preferred_smem_carveout"] = 50
 
     @cute.jit
     def __call__(
-        self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, count: cute.Tensor, expert: cute.Tensor,
-        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor, stream: Any,
-    ) -> None:  # fmt: skip
-        self.kernel(x, codes, scales, count, expert, source, target, y).launch(
-            grid=(self.n // (16 * self.wr * self.r), self.grid, 1),
+        self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, expert: cute.Tensor, y: cute.Tensor, stream: Any
+    ) -> None:
+        self.kernel(x, codes, scales, expert, y).launch(
+            grid=(self.n // (16 * self.wr * self.r), self.units, 1),
             block=(32 * self.wk * self.wr, 1, 1),
             stream=stream,
-            use_pdl=self.pdl,
+            use_pdl=bool(self.pdl),
             **self.options,
         )
 
     @cute.kernel
     def kernel(
-        self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, count: cute.Tensor, expert: cute.Tensor,
-        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor,
-    ) -> None:  # fmt: skip
-        _, first, _ = cute.arch.block_idx()
-        if cutlass.const_expr(not self.early):
-            ptx.begin(self.pdl)
-        if cutlass.const_expr(self.single):
-            self.work(first, x, codes, scales, expert, source, target, y)
-        else:
-            for unit in cutlass.range(first, count[0], self.grid, unroll=1):
-                self.work(unit, x, codes, scales, expert, source, target, y)
-            if cutlass.const_expr(self.early):
-                ptx.begin(self.pdl)
-
-    @cute.jit
-    def work(
-        self, unit: Int32, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, expert: cute.Tensor,
-        source: cute.Tensor, target: cute.Tensor, y: cute.Tensor,
-    ) -> None:  # fmt: skip
-        """One unit; with ``early`` its weights are on their way before the wait."""
+        self, x: cute.Tensor, codes: cute.Tensor, scales: cute.Tensor, expert: cute.Tensor, y: cute.Tensor
+    ) -> None:
         N, K, WK, WR, own, R = self.n, self.k, self.wk, self.wr, self.own, self.r
         chunks = K // 128
         tid, _, _ = cute.arch.thread_idx()
-        bx, _, _ = cute.arch.block_idx()
+        bx, unit, _ = cute.arch.block_idx()
+        if cutlass.const_expr(not self.early):
+            ptx.begin(self.pdl, self.first)
         lane, warp = tid % 32, cute.arch.make_warp_uniform(tid // 32)
         wr, wk = warp // WK, warp % WK
         g, t = lane // 4, lane % 4
@@ -115,12 +110,9 @@ class Experts:
         sb = ptx.addr(scales.iterator) + Int64(e) * (N * K // 32) + Int64(tile * chunks + wk * own) * 64 + Int64(g * 8)
         pieces = [(r, c) for r in range(R) for c in range(own)]
         held = [self.piece(wb, sb, r * chunks + c) for r, c in pieces[: self.window or len(pieces)]]
-        if cutlass.const_expr(self.single):
-            row = unit // TOP_K if self.kind == "in" else unit
-        else:
-            row = cutlass.max(source[unit * UNIT + g], 0)
+        row = unit // TOP_K if self.kind == "in" else unit
         if cutlass.const_expr(self.early):
-            ptx.begin(self.pdl)
+            ptx.begin(self.pdl, self.first)
         xb = ptx.addr(x.iterator) + Int64(row) * (2 * K) + Int64(wk * own * 256 + t * 16)
         acc = self.stream(wb, sb, xb, pieces, held) if self.window else self.whole(xb, held)
         for r in cutlass.range_constexpr(R):
@@ -133,32 +125,27 @@ class Experts:
                 for k in cutlass.range_constexpr(1, WK):
                     for q in cutlass.range_constexpr(4):
                         s[q] = s[q] + red[wr * WK + k, q, lane]
-            self.store(unit, tile + r, wk, g, t, s, target, y)
+            self.store(unit, tile + r, wk, g, t, s, y)
 
     def piece(self, wb: Any, sb: Any, at: int) -> tuple[Any, ...]:
         """Words of a piece (both halves of the tile) and its scales."""
         return ptx.load16(wb + at * 1024), ptx.load16(wb + (at * 1024 + 512)), ptx.load8(sb + at * 64)
 
     def block(self, piece: tuple[Any, ...], b: int, xs: list[Any], acc: list[Any]) -> list[Any]:
-        """acc plus the product of block b (32 columns) of a piece."""
-        wl, wh, (s0, s1) = piece
-        a, h = decode(wl[b]), decode(wh[b])
-        d = ptx.mma((a[0], h[0], a[1], h[1]), (xs[0], xs[1]), (Float32(0.0),) * 4)
-        d = ptx.mma((a[2], h[2], a[3], h[3]), (xs[2], xs[3]), d)
-        f0 = ptx.as_float((s0 << (23 - 8 * b) if b < 3 else s0 >> 1) & 0x7F800000)
-        f1 = ptx.as_float((s1 << (23 - 8 * b) if b < 3 else s1 >> 1) & 0x7F800000)
-        return [ptx.fma(d[i], f0 if i < 2 else f1, acc[i]) for i in range(4)]
+        """acc plus the product of block b of a piece."""
+        low, high, scales = piece
+        return add_block((low[b], high[b]), scales, b, xs, acc)
 
-    def lifted(self, xb: Any, c: int, b: int) -> list[Any]:
+    def columns(self, xb: Any, c: int, b: int) -> list[Any]:
         """x of block b of a piece, times 2^100."""
-        return [ptx.multiply_pairs(v, 0x71807180) for v in ptx.load16(xb + (c * 256 + b * 64), "plain")]
+        return lifted(ptx.load16(xb + (c * 256 + b * 64), "plain"))
 
     def whole(self, xb: Any, held: list[Any]) -> list[list[Any]]:
         """Sums of each tile, all pieces being on their way; the tiles share what is read of x."""
         acc = [[Float32(0.0) for _ in range(4)] for _ in range(self.r)]
         for c in range(self.own):
             for b in range(4):
-                xs = self.lifted(xb, c, b)
+                xs = self.columns(xb, c, b)
                 for r in range(self.r):
                     acc[r] = self.block(held[r * self.own + c], b, xs, acc[r])
         return acc
@@ -168,27 +155,17 @@ class Experts:
         acc = [[Float32(0.0) for _ in range(4)] for _ in range(self.r)]
         for i, (r, c) in enumerate(pieces):
             for b in range(4):
-                acc[r] = self.block(held[i], b, self.lifted(xb, c, b), acc[r])
+                acc[r] = self.block(held[i], b, self.columns(xb, c, b), acc[r])
             if i + self.window < len(pieces):
                 r2, c2 = pieces[i + self.window]
                 held.append(self.piece(wb, sb, r2 * (self.k // 128) + c2))
         return acc
 
     @cute.jit
-    def store(
-        self, unit: Int32, tile: Int32, wk: Int32, g: Int32, t: Int32, s: Any, target: cute.Tensor, y: cute.Tensor
-    ) -> None:
-        if wk == 0:
-            for j in cutlass.range_constexpr(1 if self.single else 2):
-                if cutlass.const_expr(self.single):
-                    to, ok = unit, t == 0
-                else:
-                    to = target[unit * UNIT + 2 * t + j]
-                    ok = to >= 0
-                if ok:
-                    if cutlass.const_expr(self.kind == "in"):
-                        value = ptx.situ(ptx.rounded(s[j]), ptx.rounded(s[2 + j]))
-                        y[to, tile * 8 + g] = value.to(BFloat16)
-                    else:
-                        y[to, tile * 16 + g] = s[j].to(BFloat16)
-                        y[to, tile * 16 + g + 8] = s[2 + j].to(BFloat16)
+    def store(self, unit: Int32, tile: Int32, wk: Int32, g: Int32, t: Int32, s: Any, y: cute.Tensor) -> None:
+        if (wk == 0) & (t == 0):
+            if cutlass.const_expr(self.kind == "in"):
+                y[unit, tile * 8 + g] = ptx.situ(ptx.rounded(s[0]), ptx.rounded(s[2])).to(BFloat16)
+            else:
+                y[unit, tile * 16 + g] = s[0].to(BFloat16)
+                y[unit, tile * 16 + g + 8] = s[2].to(BFloat16)

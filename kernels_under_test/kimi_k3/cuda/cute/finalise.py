@@ -17,8 +17,8 @@ EPS = 1e-5
 class Finalise:
     """A cluster of 7 CTAs owns a row: 512 latent columns and 128 columns of the shared expert each."""
 
-    def __init__(self, m: int, *, pdl: bool = True) -> None:
-        self.m, self.pdl = m, pdl
+    def __init__(self, m: int, *, pdl: bool = True, first: bool = False) -> None:
+        self.m, self.pdl, self.first = m, pdl, first
 
     @cute.jit
     def __call__(
@@ -41,7 +41,7 @@ class Finalise:
         part, received = rows.sums(1)
         off = Int64(rank * 1024 + tid * 8)
         wv = ptx.load8(ptx.addr(norm.iterator) + off)
-        ptx.begin(self.pdl)
+        ptx.begin(self.pdl, self.first)
         rb = ptx.addr(chosen.iterator) + Int64(row * TOP_K) * (2 * LATENT) + off
         mine = [ptx.load8_plain(rb + s * 2 * LATENT) for s in range(TOP_K)]
         pb = ptx.addr(peers.iterator) + Int64(row) * (2 * LATENT) + off

@@ -1,4 +1,4 @@
-"""The candidate's host side: 11 launches at one or two rows, 12 above."""
+"""The candidate's host side: 11 launches at one or two rows, 10 above."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Candidate:
         units = [new(1, dtype=i32), new(pairs, dtype=i32), new(pairs * UNIT, dtype=i32), new(pairs * UNIT, dtype=i32)]
         if m <= 2:
             units[1] = self.ids.view(-1)
+        self.done = done = new(pairs, dtype=i32)
         act, rows, down = new(pairs, INTER), new(pairs, LATENT), new(m, HIDDEN)
         n, shard = new(m, LATENT), new(m, OUT_SHARD)
         self.out = t["peers_out"].clone()
         self.scratch = [x, part, x2, self.core, h, share, act, rows, down, n, shard]
         """Buffers that one launch writes and a later one reads; a step depends on nothing that they held before."""
-        out_units = [units[0], units[1], units[3], units[3]]
         self.args: dict[str, list[Tensor]] = {
             "attention_residual": [
                 t["delta"], t["peers_o"], t["prefix"], t["blocks"], w["pre_gamma"], w["pre_query"], w["pre_norm"], x,
@@ -60,11 +60,15 @@ class Candidate:
                 part, t["peers_o"], t["prefix"], t["blocks"], w["post_gamma"], w["post_query"], w["post_norm"], x2,
             ],
             "front": [x2, c["front"], self.logits, self.z, h],
-            "route": [self.logits, w["bias"], self.ids, share],
-            "route_shared_down": [self.logits, w["bias"], self.ids, share, h, w["shared_down"], down],
-            "group_shared_down": [self.ids, *units, h, w["shared_down"], down],
-            "experts_in": [self.z, c["in_codes"], c["in_scales"], *units, act],
-            "experts_out": [act, c["out_codes"], c["out_scales"], *out_units, rows],
+            "route_shared_down": [self.logits, w["bias"], self.ids, share, done, h, w["shared_down"], down],
+            "route_group_shared_down": [
+                self.logits, w["bias"], self.ids, share, *units, done, new(1, dtype=i32), h, w["shared_down"], down,
+            ],
+            "experts": [
+                self.z, c["in_codes"], c["in_scales"], c["out_codes"], c["out_scales"], *units, done, act, rows,
+            ],
+            "experts_in": [self.z, c["in_codes"], c["in_scales"], units[1], act],
+            "experts_out": [act, c["out_codes"], c["out_scales"], units[1], rows],
             "tail_finalise": [
                 rows, share, t["peers_latent"], w["latent_norm"], n, down, t["peers_shared"].view((PARTS - 1) * m, OUT_SHARD), shard,
             ],

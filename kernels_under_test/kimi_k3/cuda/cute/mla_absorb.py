@@ -42,7 +42,7 @@ class Absorb:
             grid=(KV_RANK // COLUMNS, HEADS, self.m // self.r),
             block=(THREADS, 1, 1),
             stream=stream,
-            use_pdl=self.pdl,
+            use_pdl=bool(self.pdl),
             min_blocks_per_mp=1,
         )
 
@@ -109,7 +109,7 @@ class AbsorbTiles:
             grid=(KV_RANK // COLUMNS, HEADS, 1),
             block=(THREADS, 1, 1),
             stream=stream,
-            use_pdl=self.pdl,
+            use_pdl=bool(self.pdl),
             min_blocks_per_mp=1,
         )
 

@@ -65,7 +65,7 @@ class MlaCore:
             swizzle=xcuda.TensorMapSwizzle.s128b,
         )  # fmt: skip
         self.kernel(dc, query, table, lens, part, lse).launch(
-            grid=(self.grid, 1, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1,
+            grid=(self.grid, 1, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=bool(self.pdl), min_blocks_per_mp=1,
         )  # fmt: skip
 
     @cute.kernel

@@ -34,7 +34,7 @@ class Latents:
         latent: cute.Tensor, stream: Any,
     ) -> None:  # fmt: skip
         self.kernel(y, q_norm, kv_norm, where, cache, latent).launch(
-            grid=(self.m, 1, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
+            grid=(self.m, 1, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=bool(self.pdl), min_blocks_per_mp=1
         )
 
     @cute.kernel
@@ -109,7 +109,7 @@ class LatentsBesideSkinny:
             grid=(self.m + self.product.grid, 1, 1),
             block=(THREADS, 1, 1),
             stream=stream,
-            use_pdl=self.product.pdl,
+            use_pdl=bool(self.product.pdl),
             min_blocks_per_mp=1,
         )
 

@@ -34,7 +34,7 @@ class Merge:
         self, part: cute.Tensor, lse: cute.Tensor, lens: cute.Tensor, latent: cute.Tensor, stream: Any
     ) -> None:  # fmt: skip
         self.kernel(part, lse, lens, latent).launch(
-            grid=(HEADS, self.m, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
+            grid=(HEADS, self.m, 1), block=(THREADS, 1, 1), stream=stream, use_pdl=bool(self.pdl), min_blocks_per_mp=1
         )
 
     @cute.kernel

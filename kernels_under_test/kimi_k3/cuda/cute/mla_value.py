@@ -52,7 +52,7 @@ class MlaValue:
             block=(self.threads, 1, 1),
             cluster=(CTAS, 1, 1),
             stream=stream,
-            use_pdl=self.pdl,
+            use_pdl=bool(self.pdl),
             min_blocks_per_mp=1,
         )
 

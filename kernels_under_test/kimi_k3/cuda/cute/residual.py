@@ -12,10 +12,12 @@ from cutlass.memory import SmemAllocator
 from kernels_under_test.kimi_k3.cuda.cute import ptx, rows
 from kernels_under_test.kimi_k3.cuda.sizes import BLOCKS, HIDDEN, PARTS
 
-SOURCES = BLOCKS + 1
 EPS = 1e-5
-EARLY, LATE = 32, 16
-"""Sums reduced before the wait and after it; a warp reduces each group by halving it over its lanes."""
+EARLY = 32
+"""Sums reduced before the wait; a warp reduces them by halving them over its lanes, and so the 16 or 32 behind it."""
+OPENS = ("", "store", "replace")
+"""What a layer does that opens block ``BLOCKS``: before attention the new prefix becomes that block too (and is no source of its own
+yet); behind it the block is one of the sources, and attention's output replaces the prefix."""
 
 
 def pairs(count: int) -> list[tuple[int, int]]:
@@ -31,14 +33,22 @@ class Residual:
 
     The square of the mix is put together from the products of the sources, so that one exchange of the cluster is enough: the
     7 x 8 / 2 products of the blocks and their scores are known before the wait, and 9 sums with the prefix come after it.
+
+    Raises:
+        ValueError: if ``opens`` is none of ``OPENS``.
     """
 
-    def __init__(self, m: int, *, parts: bool, pdl: bool = True) -> None:
-        self.m, self.parts, self.pdl = m, parts, pdl
-        old = [("score", s) for s in range(BLOCKS)] + [("pair", p) for p in pairs(BLOCKS)]
-        new = [("score", BLOCKS)] + [("pair", (s, BLOCKS)) for s in range(SOURCES)]
+    def __init__(self, m: int, *, parts: bool, pdl: Any = True, first: bool = False, opens: str = "") -> None:
+        if opens not in OPENS:
+            raise ValueError(f"expected one of {OPENS}, found {opens!r}")
+        self.m, self.parts, self.pdl, self.first, self.opens = m, parts, pdl, first, opens
+        self.held = BLOCKS + (opens != "")
+        self.blocks = n = BLOCKS + (opens == "replace")
+        old = [("score", s) for s in range(n)] + [("pair", p) for p in pairs(n)]
+        new = [("score", n)] + [("pair", (s, n)) for s in range(n + 1)]
         self.early = old[:EARLY]
         self.late = old[EARLY:] + new
+        self.lates = 16 if len(self.late) <= 16 else 32
         self.place = {what: i for i, what in enumerate(self.early)} | {
             what: EARLY + i for i, what in enumerate(self.late)
         }
@@ -66,7 +76,7 @@ class Residual:
         self, delta: cute.Tensor, peers: cute.Tensor, prefix: cute.Tensor, blocks: cute.Tensor, gamma: cute.Tensor,
         query: cute.Tensor, weight: cute.Tensor, x: cute.Tensor,
     ) -> None:  # fmt: skip
-        M = self.m
+        M, LATE, N = self.m, self.lates, self.blocks
         tid, _, _ = cute.arch.thread_idx()
         rank, row, _ = cute.arch.block_idx()
         lane, warp = tid % 32, tid // 32
@@ -76,14 +86,14 @@ class Residual:
         off = Int64(rank * 2048 + tid * 16)
         at = Int64(row) * (2 * HIDDEN) + off
         old = ptx.load16(ptx.addr(prefix.iterator) + at, "plain")
-        bb = ptx.addr(blocks.iterator) + Int64(row) * (2 * HIDDEN * BLOCKS) + off
-        words = [ptx.load16(bb + s * 2 * HIDDEN, "plain") for s in range(BLOCKS)]
+        bb = ptx.addr(blocks.iterator) + Int64(row) * (2 * HIDDEN * self.held) + off
+        words = [ptx.load16(bb + s * 2 * HIDDEN, "plain") for s in range(N)]
         gm, qr = ptx.load16(ptx.addr(gamma.iterator) + off), ptx.load16(ptx.addr(query.iterator) + off)
         wt = ptx.load16(ptx.addr(weight.iterator) + off)
         mixer = [a * b for a, b in zip(ptx.floats(gm), ptx.floats(qr), strict=True)]
         src = [ptx.floats(w) for w in words]
         mine[warp, lane] = ptx.scatter_sum([self.product(w, src, mixer) for w in self.early], lane)
-        ptx.begin(self.pdl)
+        ptx.begin(self.pdl, self.first)
         dv = ptx.floats(ptx.load16(ptx.addr(delta.iterator) + at, "plain"))
         if cutlass.const_expr(self.parts):
             pb = ptx.addr(peers.iterator) + at
@@ -92,14 +102,17 @@ class Residual:
                 other = ptx.floats(more[r])
                 dv = [a + b for a, b in zip(dv, other, strict=True)]
             dv = [ptx.rounded(v) for v in dv]
-        new = [a + b for a, b in zip(ptx.floats(old), dv, strict=True)]
+        new = dv if self.opens == "replace" else [a + b for a, b in zip(ptx.floats(old), dv, strict=True)]
         packed = [ptx.pack(new[2 * i], new[2 * i + 1]) for i in range(4)]
         ptx.store16(ptx.addr(prefix.iterator) + at, packed[0], packed[1], packed[2], packed[3])
+        if cutlass.const_expr(self.opens == "store"):
+            ptx.store16(bb + BLOCKS * 2 * HIDDEN, packed[0], packed[1], packed[2], packed[3])
         every = [*src, ptx.floats(packed)]
         late = [self.product(w, every, mixer) for w in self.late]
         late = late + [Float32(0.0) for _ in range(LATE - len(late))]
         half = ptx.scatter_sum(late, lane)
-        half = half + cute.arch.shuffle_sync_bfly(half, 16)
+        if cutlass.const_expr(LATE == 16):
+            half = half + cute.arch.shuffle_sync_bfly(half, 16)
         if lane < LATE:
             mine[warp, EARLY + lane] = half
         rows.exchange(mine, received, EARLY + LATE, tid, rank)
@@ -108,14 +121,14 @@ class Residual:
         cute.arch.sync_threads()
         total = {what: sums[i] for what, i in self.place.items()}
         logit = []
-        for s in cutlass.range_constexpr(SOURCES):
+        for s in cutlass.range_constexpr(N + 1):
             logit.append(total["score", s] * cute.math.rsqrt(total["pair", (s, s)] * (1.0 / HIDDEN) + EPS))
         top = logit[0]
-        for s in cutlass.range_constexpr(1, SOURCES):
+        for s in cutlass.range_constexpr(1, N + 1):
             top = cutlass.max(top, logit[s])
         share = [cute.math.exp(v - top) for v in logit]
         norm = share[0]
-        for s in cutlass.range_constexpr(1, SOURCES):
+        for s in cutlass.range_constexpr(1, N + 1):
             norm = norm + share[s]
         inverse = 1.0 / norm
         share = [v * inverse for v in share]
@@ -123,7 +136,7 @@ class Residual:
         scale = cute.math.rsqrt(square * (1.0 / HIDDEN) + EPS)
         wf = ptx.floats(wt)
         mix = [Float32(0.0) for _ in range(8)]
-        for s in cutlass.range_constexpr(SOURCES):
+        for s in cutlass.range_constexpr(N + 1):
             for e in cutlass.range_constexpr(8):
                 mix[e] = ptx.fma(share[s], every[s][e], mix[e])
         out = [mix[e] * scale * wf[e] for e in range(8)]
@@ -133,11 +146,10 @@ class Residual:
     def square(self, share: list[Any], total: dict[Any, Any]) -> Any:
         """|sum of share_s v_s|^2 from the products of the sources; never below 0."""
         value = Float32(0.0)
-        for s, t in pairs(SOURCES):
+        for s, t in pairs(self.blocks + 1):
             weight = share[s] * share[t]
             value = ptx.fma(weight if s == t else 2.0 * weight, total["pair", (s, t)], value)
         return cutlass.max(value, Float32(0.0))
 
 
 assert HIDDEN == rows.CTAS * rows.THREADS * 8
-assert len(pairs(BLOCKS)) + BLOCKS + SOURCES + 1 <= EARLY + LATE

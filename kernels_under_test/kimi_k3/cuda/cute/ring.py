@@ -42,6 +42,7 @@ class Ring:
         ahead: int = 0,
         epilogue: str = "store",
         pdl: bool = True,
+        first: bool = False,
         fault: str = "",
     ) -> None:
         if fault not in FAULTS:
@@ -49,7 +50,7 @@ class Ring:
         if m % 8 or n % tr or tr % 16 or k % (kc * cl) or (kc // 16) % wk or kc % 64:
             raise ValueError(f"no such tiling: M {m}, N {n}, K {k}, rows {tr}, columns {kc}, cluster {cl}, warps {wk}")
         self.m, self.n, self.k, self.tr, self.kc, self.s, self.cl, self.wk, self.pdl = m, n, k, tr, kc, s, cl, wk, pdl
-        self.steps, self.ahead, self.fault = k // cl // kc, ahead, fault
+        self.steps, self.ahead, self.fault, self.first = k // cl // kc, ahead, fault, first
         self.weight_rows, self.x_rows = n, m
         self.options = {"cluster": (cl, 1, 1)} if cl > 1 else {}
         self.epilogue = Epilogue(epilogue)
@@ -91,7 +92,7 @@ class Ring:
             grid=(self.cl, self.tiles, 1),
             block=(self.threads, 1, 1),
             stream=stream,
-            use_pdl=self.pdl,
+            use_pdl=bool(self.pdl),
             min_blocks_per_mp=1,
             **self.options,
         )
@@ -147,7 +148,7 @@ class Ring:
                 for s in cutlass.range_constexpr(S, min(S + self.ahead, steps)):
                     for b in cutlass.range_constexpr(boxes):
                         ptx.tile_prefetch(wd, k0 + s * KC + b * 64, w0)
-            ptx.begin(self.pdl)
+            ptx.begin(self.pdl, self.first)
             ptx.acquire_for_copies()
             if lane == 0:
                 for s in cutlass.range_constexpr(min(S, steps)):
@@ -163,7 +164,7 @@ class Ring:
                         slot = Int32(0)
                         ph ^= 1
         else:
-            ptx.begin(self.pdl)
+            ptx.begin(self.pdl, self.first)
             r7 = lane % 8
             arow, acx = ((lane // 8) % 2) * 8 + r7, lane // 16
             brow, bcx = (lane // 16) * 8 + r7, (lane // 8) % 2

@@ -23,21 +23,8 @@ class Route:
     Ties go to the lower expert, NaN comes last. Weights are bf16 values stored as fp32.
     """
 
-    def __init__(self, m: int, *, pdl: bool = True) -> None:
-        self.m, self.pdl = m, pdl
-
-    @cute.jit
-    def __call__(
-        self, logits: cute.Tensor, bias: cute.Tensor, ids: cute.Tensor, weights: cute.Tensor, stream: Any
-    ) -> None:
-        self.kernel(logits, bias, ids, weights).launch(
-            grid=(self.m, 1, 1), block=(32 * WARPS, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
-        )
-
-    @cute.kernel
-    def kernel(self, logits: cute.Tensor, bias: cute.Tensor, ids: cute.Tensor, weights: cute.Tensor) -> None:
-        row, _, _ = cute.arch.block_idx()
-        self.work(row, logits, bias, ids, weights)
+    def __init__(self, m: int, *, pdl: bool = True, first: bool = False) -> None:
+        self.m, self.pdl, self.first = m, pdl, first
 
     @cute.jit
     def work(self, row: Any, logits: cute.Tensor, bias: cute.Tensor, ids: cute.Tensor, weights: cute.Tensor) -> None:
@@ -49,7 +36,7 @@ class Route:
         who = smem.allocate_tensor(Uint32, cute.make_layout(TOP_K * WARPS), 16)
         first = cutlass.min(warp, WARPS - 1) * 128 + lane
         extra = [bias[first + 32 * i] for i in range(PER_LANE)]
-        ptx.begin(self.pdl)
+        ptx.begin(self.pdl, self.first)
         key, name = [], []
         for i in cutlass.range_constexpr(PER_LANE):
             key.append(self.order(ptx.sigmoid(logits[row, first + 32 * i]) + extra[i]))
@@ -106,30 +93,10 @@ class Group:
     Slots behind an expert's tokens hold -1. Which slot a token gets may change from launch to launch; its result does not.
     """
 
-    def __init__(self, m: int, *, threads: int = 256, pdl: bool = True) -> None:
+    def __init__(self, m: int, *, threads: int = 256, pdl: bool = True, first: bool = False) -> None:
         if threads < 32 * WARPS:
             raise ValueError(f"expected at least {32 * WARPS} threads, found {threads}")
-        self.m, self.pdl, self.threads = m, pdl, threads
-
-    @cute.jit
-    def __call__(
-        self,
-        ids: cute.Tensor,
-        count: cute.Tensor,
-        expert: cute.Tensor,
-        token: cute.Tensor,
-        pair: cute.Tensor,
-        stream: Any,
-    ) -> None:
-        self.kernel(ids, count, expert, token, pair).launch(
-            grid=(1, 1, 1), block=(self.threads, 1, 1), stream=stream, use_pdl=self.pdl, min_blocks_per_mp=1
-        )
-
-    @cute.kernel
-    def kernel(
-        self, ids: cute.Tensor, count: cute.Tensor, expert: cute.Tensor, token: cute.Tensor, pair: cute.Tensor
-    ) -> None:
-        self.work(ids, count, expert, token, pair)
+        self.m, self.pdl, self.threads, self.first = m, pdl, threads, first
 
     @cute.jit
     def work(
@@ -146,7 +113,7 @@ class Group:
         sums = smem.allocate_tensor(Int32, cute.make_layout(WARPS), 16)
         for e in cutlass.range(tid, EXPERTS, threads, unroll=1):
             held[e] = Uint32(0)
-        ptx.begin(self.pdl)
+        ptx.begin(self.pdl, self.first)
         cute.arch.sync_threads()
         for p in cutlass.range(tid, pairs, threads, unroll=1):
             rank[p] = ptx.shared_add(ptx.saddr(held.iterator) + ids[p // TOP_K, p % TOP_K] * 4, 1)

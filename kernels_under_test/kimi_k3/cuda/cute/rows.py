@@ -22,7 +22,7 @@ def launch(rows: int, pdl: bool) -> dict[str, Any]:
         "grid": (CTAS, rows, 1),
         "block": (THREADS, 1, 1),
         "cluster": (CTAS, 1, 1),
-        "use_pdl": pdl,
+        "use_pdl": bool(pdl),
         "min_blocks_per_mp": 1,
     }
 

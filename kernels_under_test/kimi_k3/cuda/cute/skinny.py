@@ -40,12 +40,13 @@ class Skinny:
         pdl: bool = True,
         pitch: int = 0,
         norm: bool = False,
+        first: bool = False,
     ) -> None:
         if k % (256 * p) or n % 2:
             raise ValueError(f"expected K a multiple of {256 * p} and an even N, found K = {k}, N = {n}")
         if norm and p != 1:
             raise ValueError(f"expected whole rows a warp (P = 1) where x is normed, found P = {p}")
-        self.pitch, self.norm = pitch or k, norm
+        self.pitch, self.norm, self.first = pitch or k, norm, first
         self.m, self.n, self.k, self.p, self.q, self.s, self.grid, self.pdl = m, n, k, p, q, s, grid, pdl
         self.vectors, self.ahead = k // p // 256, ahead
         self.epilogue = Epilogue(epilogue)
@@ -58,7 +59,7 @@ class Skinny:
             grid=(self.grid, 1, 1),
             block=(self.threads, 1, 1),
             stream=stream,
-            use_pdl=self.pdl,
+            use_pdl=bool(self.pdl),
             min_blocks_per_mp=1,
         )
 
@@ -105,7 +106,7 @@ class Skinny:
         if cutlass.const_expr(self.norm):
             nb = ptx.addr(y2.iterator) + Int64(lane * 16)
             weight = [ptx.floats(ptx.load16(nb + 512 * v)) for v in range(V)]
-        ptx.begin(self.pdl)
+        ptx.begin(self.pdl, self.first)
         xb = ptx.addr(x.iterator) + Int64(piece * piece_bytes + lane * 16)
         xr = [[ptx.load16(xb + m * 2 * self.pitch + 512 * v, "plain") for v in range(V)] for m in range(M)]
         if cutlass.const_expr(self.norm):
