@@ -73,6 +73,7 @@ RACE_OUTCOME = {
     RaceOutcome.HELD: Outcome.PENDING,
     RaceOutcome.VOID: Outcome.PENDING,
 }
+MACHINE = "the machine, which other races or probes have now"
 JOB_SENTENCES = {
     JobKind.INTAKE: "read the pull request from git",
     JobKind.EVALUATE: "run the policies",

@@ -36,6 +36,10 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 
+MACHINE_TAKEN = "RUN_MACHINE_TAKEN"
+"""Code with which a race or a probe is put off because others have the machine."""
+
+
 class Claim(Value):
     """The proof that this process owns a running job until ``lease_until``; every write of its result names ``fence``."""
 
@@ -50,3 +54,10 @@ class Claim(Value):
     voids: int = 0
     """How often its work was done and disturbed since it was last queued anew; such tries are no attempts."""
     lease_until: datetime
+    said: str | None = None
+    """How its last try ended, where that led to nothing."""
+
+    @property
+    def waited_for_machine(self) -> bool:
+        """Whether its last try found the machine taken."""
+        return (self.said or "").startswith(MACHINE_TAKEN)

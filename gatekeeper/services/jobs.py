@@ -51,7 +51,10 @@ def run(ctx: Context, job_id: str, handlers: Handlers) -> datetime | None:
     if claim is None:
         return job.run_after if job is not None and job.state is JobState.QUEUED else None
     with carrying(job=job_id, kind=claim.kind.value, delivery=claim.delivery_id):
-        LOG.info("job.started", key=claim.key, attempt=claim.attempt)
+        if (
+            not claim.waited_for_machine
+        ):  # it looks for its turn every few seconds; ``measure`` tells when that has come
+            LOG.info("job.started", key=claim.key, attempt=claim.attempt)
         try:
             _work(ctx, claim, handlers)
         except Conflict as note:  # the claim was lost while the end was being written: the next owner settles it
@@ -97,7 +100,8 @@ def _retry(ctx: Context, claim: Claim, error: Retryable, handlers: Handlers) -> 
     with ctx.store.begin() as uow:
         state = uow.release(claim, uow.now + _pause_after(claim, error), described(error), spent_by(error))
     if isinstance(error, Postponed):
-        LOG.info("job.postponed", key=claim.key, reason=str(error))
+        if described(error) != claim.said:  # told once, and again when the reason is another one
+            LOG.info("job.postponed", key=claim.key, reason=str(error))
         return
     LOG.warning("job.retried", key=claim.key, state=state.value, reason=str(error))
     if state is JobState.FAILED:

@@ -43,7 +43,7 @@ def race(ctx: Context, claim: Claim) -> None:
     source = _tree_source(request.candidate)
     order = RaceOrder(request=request, alpha=_alpha(claim))
     with wanted(ctx, claim) as stop:
-        result = ctx.runner.race(order, _exporter(ctx), _progress(claim), stop)
+        result = ctx.runner.race(order, _exporter(ctx, claim), _progress(claim), stop)
     if result.outcome is RaceOutcome.VOID and claim.voids < VOID_RETRIES:
         raise Disturbed("the race was void", code="RACE_VOID", found="; ".join(result.reasons)[:500])
     subject = TreeSubject(
@@ -68,7 +68,7 @@ def probe(ctx: Context, claim: Claim) -> None:
     with ctx.store.read() as uow:
         request = uow.document(PROBE_REQUEST, claim.key, ProbeRequest)
     with wanted(ctx, claim) as stop:
-        result = ctx.runner.probe(request, _exporter(ctx), _progress(claim), stop)
+        result = ctx.runner.probe(request, _exporter(ctx, claim), _progress(claim), stop)
     subject = TreeSubject(tree=request.source.tree, directory=request.source.directory)
     body = ProbeEvidence(request=claim.key, result=result)
     _record(ctx, claim, Evidence(subject=subject, origin=Origin.OURS, recorded_at=ctx.clock.now(), body=body))
@@ -135,11 +135,18 @@ def _record(ctx: Context, claim: Claim, evidence: Evidence) -> None:
             uow.enqueue(JobKind.EVALUATE, digest, delivery_id=claim.delivery_id)
 
 
-def _exporter(ctx: Context) -> Exported:
-    """Return a function that writes a directory of a pinned tree from its blobs and removes it afterwards."""
+def _exporter(ctx: Context, claim: Claim) -> Exported:
+    """Return a function that writes a directory of a pinned tree from its blobs and removes it afterwards.
+
+    The runner asks for it once the machine is its own: a job that waited for that is then said to run.
+    """
 
     @contextmanager
     def exported(source: TreeSource, place: Path) -> Iterator[Path]:
+        if claim.waited_for_machine:
+            with ctx.store.begin() as uow:
+                uow.begun(claim)
+            log.info("job.started", key=claim.key, attempt=claim.attempt)
         with ctx.store.read() as uow:
             known = uow.repository(source.repository_id)
         if known is None:

@@ -37,7 +37,7 @@ def ask(
     With the first verdict of a snapshot, what the snapshots before it had asked for is taken back: not earlier, because a
     moved base often leaves the very tree that is being raced as it is. A closed pull request may have nothing.
     """
-    permitted = {need.request.digest(): need for need in _permitted(snapshot, now)}
+    permitted = {need.request.digest(): need for need in permitted_to(snapshot, now)}
     for key, need in permitted.items():
         _ask_once(uow, key, need, snapshot, frozenset(now.evidence), delivery_id)
     left = [before] if before else list(_of_earlier_snapshots(uow, digest, snapshot))
@@ -75,7 +75,8 @@ def _of_earlier_snapshots(uow: ReadUnit, digest: str, snapshot: Snapshot) -> Ite
             yield latest[1]
 
 
-def _permitted(snapshot: Snapshot, verdict: Verdict) -> Iterator[Need]:
+def permitted_to(snapshot: Snapshot, verdict: Verdict) -> Iterator[Need]:
+    """Yield what a verdict needs of workers and may have now: nothing of a closed pull request, no race before cheaper facts."""
     if not snapshot.open:
         return
     races = not race_waits_for(verdict.results)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gatekeeper.domain.documents import Value
 from gatekeeper.domain.errors import Conflict
-from gatekeeper.domain.jobs import Claim, JobKind, JobState
+from gatekeeper.domain.jobs import MACHINE_TAKEN, Claim, JobKind, JobState
 from gatekeeper.store.tables import jobs
 
 ATTEMPT_LIMIT = 5
@@ -54,6 +54,12 @@ class JobRow(Value):
     enqueued_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+    @property
+    def waits_for_machine(self) -> bool:
+        """Whether others have the machine. Each look for a turn is a try of its own, so the state alone does not tell."""
+        unfinished = self.state in (JobState.QUEUED, JobState.RUNNING)
+        return unfinished and (self.error or "").startswith(MACHINE_TAKEN)
 
 
 class JobReads:
@@ -179,12 +185,17 @@ class JobWrites(JobReads):
         return Claim(
             job_id=job_id, kind=JobKind(row.kind), key=row.key, payload=row.payload, delivery_id=row.delivery_id,
             fence=row.fence, asked=row.asked, attempt=row.attempt, voids=row.voids, lease_until=row.lease_until,
+            said=row.error,
         )  # fmt: skip
 
     def beat(self, claim: Claim, lease: timedelta) -> bool:
         """Lengthen the lease. False: the claim is no longer ours, and the work should stop."""
         statement = update(jobs).where(_owned(claim)).values(lease_until=self.now + lease)
         return bool(self.connection.execute(statement).rowcount)
+
+    def begun(self, claim: Claim) -> None:
+        """Note that the work itself has begun: what the last try ended with is over."""
+        self.connection.execute(update(jobs).where(_owned(claim)).values(error=None))
 
     def hold(self, claim: Claim) -> None:
         """Make this transaction's writes depend on the claim: whoever claims the job next waits until it has ended.

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gatekeeper import texts
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.evidence import Evidence, RaceEvidence
 from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import RaceRequirement
-from gatekeeper.domain.race import RaceEnvironment, RaceRequest, RaceResult
+from gatekeeper.domain.precedence import race_waits_for
+from gatekeeper.domain.race import RaceEnvironment, RaceRequest, RaceResult, TreeSource
 from gatekeeper.domain.race_decision import decide_race
 from gatekeeper.domain.samples import ConfigurationRecord, ErrorRecord, RaceFault
+from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.domain.verdict import Verdict
+from gatekeeper.services.needs import permitted_to, was_cancelled
+from gatekeeper.store.jobs import JobRow
 from gatekeeper.store.unit_of_work import ReadUnit
 from gatekeeper.web.views import ErrorRow, RaceView
 
 RACE_REQUEST = "race_request"
 
 
-def races_of(uow: ReadUnit, verdict: Verdict, evidence: list[tuple[str, Evidence]]) -> Iterator[RaceView]:
-    """Yield the races that a verdict rests on, then those that it waits for."""
+def races_of(
+    uow: ReadUnit, snapshot: Snapshot, verdict: Verdict, evidence: list[tuple[str, Evidence]]
+) -> Iterator[RaceView]:
+    """Yield the races that a verdict rests on, then those that it waits for or would have."""
     seen: set[str] = set()
     for digest, item in evidence:
         if isinstance(item.body, RaceEvidence):
@@ -28,7 +35,9 @@ def races_of(uow: ReadUnit, verdict: Verdict, evidence: list[tuple[str, Evidence
     for requirement in (need for result in verdict.results for need in result.requirements):
         if isinstance(requirement, RaceRequirement) and (name := requirement.request.digest()) not in seen:
             seen.add(name)
-            yield waiting(uow, name, requirement.request)
+            yield waiting(
+                uow, name, requirement.request, _held_back(snapshot, verdict), _others(uow, name, requirement, verdict)
+            )
 
 
 def ended(uow: ReadUnit, digest: str, evidence: Evidence, body: RaceEvidence) -> RaceView:
@@ -62,15 +71,28 @@ def ended(uow: ReadUnit, digest: str, evidence: Evidence, body: RaceEvidence) ->
     )
 
 
-def waiting(uow: ReadUnit, name: str, request: RaceRequest) -> RaceView:
-    """Return the view of a race that has been asked for and has no result."""
+def waiting(
+    uow: ReadUnit, name: str, request: RaceRequest, held_back: str = "", others: tuple[str, ...] = ()
+) -> RaceView:
+    """Return the view of a race that has no result.
+
+    Args:
+        uow: the store.
+        name: digest of the request.
+        request: what is asked for.
+        held_back: why the pull request that is shown may not have it now; empty if it may.
+        others: other open pull requests with the same code that may have it.
+    """
     job = uow.job_named(JobKind.RACE, name)
+    running = job is not None and job.state is JobState.RUNNING and not job.waits_for_machine
     return RaceView(
         id=name.removeprefix("sha256:"),
         model=request.model,
         target=request.target.name,
         origin=None,
-        state="running" if job is not None and job.state is JobState.RUNNING else "waiting",
+        state="running" if running and not held_back else "waiting",
+        held_back=held_back,
+        doing=_doing(job, held_back, others),
         outcome=None,
         status=None,
         jail=None,
@@ -80,6 +102,42 @@ def waiting(uow: ReadUnit, name: str, request: RaceRequest) -> RaceView:
         communication=request.target.communication,
         configurations=labels(request),
     )
+
+
+def _held_back(snapshot: Snapshot, verdict: Verdict) -> str:
+    if not snapshot.open:
+        return "the pull request is closed"
+    reasons = race_waits_for(verdict.results)
+    return f"it waits for {' and for '.join(reasons)}" if reasons else ""
+
+
+def _others(uow: ReadUnit, name: str, need: RaceRequirement, verdict: Verdict) -> tuple[str, ...]:
+    """Return the other open pull requests that may have this very race, as ``#7``: evidence is about code, whoever sent it."""
+    source = need.request.candidate
+    found = []
+    for digest in uow.snapshots_with_tree(source.tree, open_only=True) if isinstance(source, TreeSource) else ():
+        latest = uow.latest_verdict(digest) if digest != verdict.snapshot else None
+        other = uow.snapshot(digest)
+        if latest and name in {each.request.digest() for each in permitted_to(other, latest[1])}:
+            found.append(f"#{other.key.number}")
+    return tuple(sorted(found))
+
+
+def _doing(job: JobRow | None, held_back: str, others: tuple[str, ...]) -> str:
+    """Say where a race without a result stands, in sentences."""
+    named = " and ".join(others)
+    if held_back:
+        shared = f" The same code is raced for {named}; what that shows counts here too." if others else ""
+        return f"It is not run for this pull request: {held_back}.{shared}"
+    if job is None or was_cancelled(job):
+        return "It is not asked for now."
+    if job.state is JobState.FAILED:
+        return "It was given up; `gatekeeper retry` asks for it again."
+    if job.waits_for_machine:
+        doing = f"It waits for {texts.MACHINE}."
+    else:
+        doing = "It is being run now." if job.state is JobState.RUNNING else "It waits for a free worker."
+    return f"{doing} It is one race with that of {named}, which has the same code." if others else doing
 
 
 def request_of(uow: ReadUnit, name: str) -> RaceRequest | None:

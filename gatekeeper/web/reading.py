@@ -17,14 +17,12 @@ from gatekeeper.domain.evidence import (
     Waiver,
     Withdrawal,
 )
-from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import Outcome, Severity
 from gatekeeper.domain.race import RaceRequest
 from gatekeeper.domain.repository import RepositoryConfiguration
 from gatekeeper.domain.snapshot import NULL_ID, Author, Snapshot
 from gatekeeper.domain.verdict import CheckResult, Verdict
 from gatekeeper.services.evaluate import CONFIGURATION
-from gatekeeper.store.jobs import JobRow
 from gatekeeper.store.projections import evidence_of_request, pull_lines
 from gatekeeper.store.pulls import Pull, Repository
 from gatekeeper.store.unit_of_work import ReadUnit
@@ -41,10 +39,9 @@ from gatekeeper.web.views import (
     PullPage,
     PullRow,
     RaceView,
-    WaitingJob,
 )
+from gatekeeper.web.work_views import PUBLISHERS, waiting_jobs
 
-PUBLISHERS = ("log", "page", "checks")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -106,6 +103,7 @@ def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
     verdict = uow.verdict(pull.verdict) if pull.verdict else None
     evidence = [(digest, uow.evidence(digest)) for digest in verdict.evidence] if verdict else []
     earlier = _of_earlier_pushes(uow, pull, snapshot, evidence)
+    now = [each for each in evidence if each[0] not in earlier]
     return PullPage(
         repository=repository.full_name,
         repository_id=repository.id,
@@ -128,10 +126,10 @@ def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
         mode=verdict.mode if verdict else None,
         changed_files=_changed_files(snapshot),
         checks=tuple(check_view(verdict, check) for check in verdict.checks) if verdict else (),
-        races=tuple(races_of(uow, verdict, [each for each in evidence if each[0] not in earlier])) if verdict else (),
+        races=tuple(races_of(uow, snapshot, verdict, now)) if snapshot and verdict else (),
         evidence=tuple(evidence_row(digest, item, earlier=digest in earlier) for digest, item in evidence),
         chain=chain(uow, pull.snapshot),
-        jobs=tuple(waiting_jobs(uow, pull, verdict)),
+        jobs=tuple(waiting_jobs(uow, pull, snapshot, verdict)),
         published=publications(uow, pull),
     )
 
@@ -223,41 +221,6 @@ def chain(uow: ReadUnit, snapshot: str | None) -> tuple[ChainRow, ...]:
         for digest, verdict in uow.verdicts(snapshot)
     ]
     return tuple(reversed(rows))
-
-
-def waiting_jobs(uow: ReadUnit, pull: Pull, verdict: Verdict | None) -> list[WaitingJob]:
-    """Return the jobs of a pull request that are queued, running or failed, in the order in which they follow each other."""
-    place = f"{pull.repository_id}:{pull.number}"
-    names: list[tuple[JobKind, str]] = [(JobKind.INTAKE, place)]
-    if pull.snapshot:
-        names.append((JobKind.EVALUATE, pull.snapshot))
-    for requirement in (need for result in (verdict.results if verdict else ()) for need in result.requirements):
-        if requirement.kind in ("race", "probe"):
-            names.append((JobKind(requirement.kind), requirement.request.digest()))
-    names.extend((JobKind.PUBLISH, f"{publisher}:{place}") for publisher in PUBLISHERS)
-    rows = [uow.job_named(kind, key) for kind, key in dict.fromkeys(names)]
-    return [_waiting_job(row) for row in rows if row is not None and row.state is not JobState.SUCCEEDED]
-
-
-def _waiting_job(row: JobRow) -> WaitingJob:
-    if row.state is JobState.RUNNING:
-        waits = "being worked on"
-    elif row.state is JobState.FAILED:
-        waits = "given up"
-    elif row.attempt or row.voids:
-        waits = f"another try after {texts.plural(row.attempt + row.voids, 'attempt')}"
-    else:
-        waits = "a free worker"
-    return WaitingJob(
-        kind=row.kind,
-        state=row.state,
-        doing=texts.JOB_SENTENCES[row.kind],
-        waits_for=waits,
-        attempt=row.attempt,
-        error=row.error,
-        run_after=row.run_after,
-        delivery=row.delivery_id,
-    )
 
 
 def publications(uow: ReadUnit, pull: Pull) -> tuple[PublicationRow, ...]:

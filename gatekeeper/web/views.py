@@ -106,6 +106,10 @@ class RaceView(Value):
     origin: str | None
     state: str
     """``waiting``, ``running`` or ``ended``."""
+    held_back: str = ""
+    """Why this pull request may not have the race now; empty if it may, or has had it."""
+    doing: str = ""
+    """Where a race without a result stands, in sentences."""
     outcome: RaceOutcome | None
     status: RaceStatus | None
     jail: str | None
@@ -158,6 +162,18 @@ class WaitingJob(Value):
     error: str | None
     run_after: datetime
     delivery: str | None
+
+    @property
+    def progress(self) -> str:
+        """Where it stands, as a sentence."""
+        return f"waits for {self.waits_for}" if self.state is JobState.QUEUED else self.waits_for
+
+    @property
+    def word(self) -> str:
+        """Its state in a word or two."""
+        if self.state is JobState.FAILED:
+            return "tried again later" if self.waits_for.startswith("tried again") else "given up"
+        return "waiting" if self.state is JobState.QUEUED else "running"
 
 
 class PublicationRow(Value):

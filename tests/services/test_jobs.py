@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
 from gatekeeper.domain.jobs import Claim, JobKind, JobState
@@ -232,3 +233,24 @@ def test_what_was_told_when_to_come_back_does_not_come_back_before(
     job_id = bench.enqueue()
     bench.run(job_id)
     assert least <= (bench.job(job_id).run_after - clock.now()).total_seconds() <= most
+
+
+def test_a_job_that_is_put_off_again_and_again_is_told_of_once_for_each_reason(bench: Bench, clock: TestClock) -> None:
+    taken = Postponed("a race has to wait", code="RUN_MACHINE_TAKEN", found="a probe runs or waits")
+    other = Postponed("a race has to wait", code="RUN_MACHINE_TAKEN", found="another race runs")
+    job_id = bench.enqueue()
+    with capture_logs() as records:
+        for error in (taken, taken, taken, other, other):
+            bench.work = raising(error)
+            bench.run(job_id)
+            row = bench.job(job_id)
+            assert row.state is JobState.QUEUED and row.waits_for_machine and row.attempt == 0
+            clock.move(seconds=10)
+    told = [record["event"] for record in records]
+    assert told == ["job.started", "job.postponed", "job.postponed"]
+    with bench.ctx.store.begin() as uow:
+        claim = uow.claim(job_id, timedelta(seconds=60))
+        assert claim is not None and claim.waited_for_machine
+        uow.begun(claim)
+    row = bench.job(job_id)
+    assert row.state is JobState.RUNNING and not row.waits_for_machine

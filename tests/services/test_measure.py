@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gatekeeper.backends.machine import Machine
 from gatekeeper.domain.errors import Conflict, Postponed, Rejected, Retryable
 from gatekeeper.domain.evidence import RaceEvidence
-from gatekeeper.domain.jobs import JobKind, JobState
+from gatekeeper.domain.jobs import MACHINE_TAKEN, JobKind, JobState
 from gatekeeper.domain.race import ProbeRequest, ProbeResult, RaceOutcome, RaceRequest, TreeSource
 from gatekeeper.services import measure
 from gatekeeper.services.evaluate import PROBE_REQUEST, RACE_REQUEST
@@ -25,6 +27,7 @@ from tests.conftest import TestClock
 
 SOURCE = TreeSource(repository_id=7, tree=sha("1"), directory="pkg/special", entry_point="pkg.special.gate:candidate")
 REQUEST = race_samples.request(candidate=SOURCE)
+STRANGE = SOURCE.model_copy(update={"repository_id": 8})  # no such repository
 PROBE = ProbeRequest(source=SOURCE)
 VOID = race_samples.result(outcome=RaceOutcome.VOID)
 
@@ -140,6 +143,26 @@ def test_a_machine_that_is_taken_costs_nothing(bench: Bench) -> None:
         assert (row.state, row.attempt) == (JobState.QUEUED, 0)
     answer = ProbeResult(jail="process", entry_point_found=True, seconds=0.1)
     assert bench.run(job_id, answer).state is JobState.SUCCEEDED
+
+
+def test_a_job_that_waited_for_the_machine_is_said_to_run_once_it_has_it(bench: Bench, tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "machine")
+    with machine.probing(), pytest.raises(Postponed) as taken, machine.probing():
+        pass
+    assert taken.value.code == MACHINE_TAKEN
+    job_id = bench.ask(JobKind.PROBE)
+    assert bench.run(job_id, taken.value).waits_for_machine
+    bench.clock.move(seconds=10)
+    with bench.store.begin() as uow:
+        claim = uow.claim(job_id, timedelta(seconds=60))
+        assert claim is not None
+    with bench.store.read() as uow:
+        assert uow.job(job_id).waits_for_machine, "a claim alone is a look for its turn"
+    with pytest.raises(Rejected), measure._exporter(bench.ctx, claim)(STRANGE, tmp_path):
+        pass
+    with bench.store.read() as uow:
+        row = uow.job(job_id)
+    assert row.state is JobState.RUNNING and not row.waits_for_machine
 
 
 def test_a_cancelled_race_is_told_to_stop_and_its_result_is_refused(bench: Bench) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper.domain.documents import digest_bytes
+from gatekeeper.domain.events import RepositoryRef
+from gatekeeper.domain.jobs import JobKind, JobState
+from gatekeeper.domain.policy import Check, Outcome, RaceRequirement
+from gatekeeper.services import needs
 from gatekeeper.store import tables
+from gatekeeper.store.jobs import Spent
 from gatekeeper.web import pages
 from tests.web import seed
 
@@ -135,11 +141,103 @@ def test_figures_are_recomputed_and_not_believed(web: Any) -> None:
 
 def test_waiting_work_says_what_it_waits_for(seeded: Any) -> None:
     text = seeded.client.get("/pulls/demo/vllm/4").text
-    assert "Race the candidate against the stock path." in text and "Waits for a free worker." in text
     assert "a maintainer&#39;s approval of head 040404040404" in text
     waiting = seed.request(4).digest()
     assert seeded.client.get(f"/api/v1/races/{waiting}").json()["state"] == "waiting"
     assert seeded.client.get(f"/races/{waiting}").status_code == 200
+
+
+GOOD = (seed.result(Check.ISOLATION), seed.result(Check.SCOPE), seed.result(Check.CONTRIBUTOR_LOG))
+
+
+def asks_for_a_race(web: Any, number: int, *results: Any, tree: int = 40, shot: Any = None) -> None:
+    """Store a pull request whose verdict needs the race of a tree."""
+    shot = shot or seed.snapshot(number, f"pull {number}")
+    need = RaceRequirement(request=seed.request(tree))
+    with web.store.begin() as uow:
+        uow.remember_repository(RepositoryRef(id=99, full_name="demo/vllm"), 3)
+        asks = seed.result(Check.BENCHMARKS, Outcome.PENDING, "a race is needed", requirements=(need,))
+        verdict = seed.store_verdict(uow, shot, (*(results or GOOD), asks))
+        uow.note_trees(verdict.snapshot, [f"{tree:040x}"])
+        needs.ask(uow, verdict.snapshot, shot, None, verdict, None)
+
+
+def the_race(web: Any, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the only race of a pull request's page and the page's jobs of that kind."""
+    page = web.client.get(f"/api/v1/pulls/demo/vllm/{number}").json()
+    (race,) = page["races"]
+    return race, [job for job in page["jobs"] if job["kind"] == "race"]
+
+
+def test_a_race_of_the_same_code_is_not_shown_as_that_of_a_pull_request_that_may_not_have_it(web: Any) -> None:
+    asks_for_a_race(web, 20)
+    asks_for_a_race(web, 21)
+    asks_for_a_race(web, 22, seed.result(Check.ISOLATION, Outcome.FAILED, "outside", (seed.OUTSIDE,)), *GOOD[1:])
+    with web.store.begin() as uow:
+        job = uow.job_named(JobKind.RACE, seed.request(40).digest())
+        assert uow.claim(job.id, timedelta(seconds=60)) is not None
+    for number, other in ((20, "#21"), (21, "#20")):
+        race, jobs = the_race(web, number)
+        assert (race["state"], len(jobs)) == ("running", 1) and f"one race with that of {other}" in race["doing"]
+    race, jobs = the_race(web, 22)
+    assert (race["state"], jobs) == ("waiting", [])
+    assert race["held_back"].startswith("it waits for `isolation`, which has failed")
+    assert "The same code is raced for #20 and #21" in race["doing"]
+    text = web.client.get("/pulls/demo/vllm/22").text
+    assert "<span>held back</span>" in text and "It is being run now." not in text and ">running<" not in text
+
+
+def test_the_race_of_a_closed_pull_request_has_not_failed(web: Any) -> None:
+    asks_for_a_race(web, 23)
+    closed = seed.snapshot(23, "pull 23").model_copy(update={"open": False})
+    with web.store.begin() as uow:
+        uow.cancel(JobKind.RACE, seed.request(40).digest())
+    asks_for_a_race(web, 23, shot=closed)
+    race, jobs = the_race(web, 23)
+    assert jobs == [] and race["doing"] == "It is not run for this pull request: the pull request is closed."
+    text = web.client.get("/pulls/demo/vllm/23").text
+    assert "JOB_CANCELLED" not in text and "<span>given up</span>" not in text
+    alone = web.client.get(f"/api/v1/races/{seed.request(40).digest()}").json()
+    assert alone["doing"] == "It is not asked for now."
+
+
+def test_a_race_that_waits_for_the_machine_says_so_while_it_looks_for_its_turn(web: Any) -> None:
+    asks_for_a_race(web, 24)
+    seen = []
+    for _ in range(2):
+        with web.store.begin() as uow:
+            job = uow.job_named(JobKind.RACE, seed.request(40).digest())
+            claim = uow.claim(job.id, timedelta(seconds=60))
+        if seen:
+            seen.append((the_race(web, 24), web.client.get("/pulls/demo/vllm/24").text))
+        with web.store.begin() as uow:
+            uow.release(claim, uow.now, "RUN_MACHINE_TAKEN: a race has to wait for its turn", Spent.NOTHING)
+        seen.append((the_race(web, 24), web.client.get("/pulls/demo/vllm/24").text))
+    assert len(seen) == 3
+    for (race, jobs), text in seen:
+        assert (race["state"], jobs[0]["state"], jobs[0]["error"]) == ("waiting", "queued", None)
+        assert (
+            "Waits for the machine, which other races or probes have now." in text
+            and "<span>running</span>" not in text
+        )
+    with web.store.begin() as uow:
+        uow.begun(uow.claim(job.id, timedelta(seconds=60)))
+    assert the_race(web, 24)[0]["doing"] == "It is being run now."
+
+
+def test_a_pull_request_that_could_not_be_read_is_said_to_be_tried_again(web: Any) -> None:
+    with web.store.begin() as uow:
+        uow.remember_repository(RepositoryRef(id=99, full_name="demo/vllm"), 3)
+        for number, is_open in ((30, True), (31, False)):
+            uow.remember_pull(
+                99, number, title="t", author_id=6, author_login="ada", base_ref="main", draft=False, open=is_open,
+                head_sha="7" * 40,
+            )  # fmt: skip
+            claim = uow.claim(uow.enqueue(JobKind.INTAKE, f"99:{number}"), timedelta(seconds=60))
+            uow.finish(claim, JobState.FAILED, "GIT_FETCH: no answer (given up after 5 attempts)")
+    text = web.client.get("/pulls/demo/vllm/30").text
+    assert "<span>tried again later</span>" in text and "Tried again every 15 minutes." in text
+    assert "<span>given up</span>" in web.client.get("/pulls/demo/vllm/31").text
 
 
 def test_the_verdict_chain_and_its_documents(seeded: Any) -> None:
