@@ -28,6 +28,8 @@ __all__ = ["EXIT_STATUS", "Checked", "as_document", "check", "open_named_book", 
 
 EXIT_STATUS = {Outcome.PASSED: 0, Outcome.FAILED: 1, Outcome.PENDING: 2, Outcome.ERROR: 3}
 
+EXAMPLE = "docs/gatekeeper.example.toml"
+
 
 @click.command(cls=Answering)
 @click.option(
@@ -128,6 +130,8 @@ def configuration_of(base_files: SourceTree, policy_file: Path | None) -> Reposi
         configuration.demand_sound()
     except ConfigurationError as error:
         tried = f"{error.expected}; or another one by --policy FILE"
+        if error.code == "CONFIG_MISSING":
+            tried += f" ({EXAMPLE} of gatekeeper is one to begin with)"
         raise ConfigurationError(error.message, code=error.code, expected=tried, found=error.found) from error
     return configuration
 

@@ -216,13 +216,24 @@ def _place(
         path: str | None = touched[0]
     else:
         path = work.shown(wanted.repo.resolve() / wanted.directory)
-    place = proposing.free_place(configuration, path) if path else None
-    if place is None or not path or not work.holds(f"{path}/{manifest.MANIFEST_NAME}"):
+    shown = path or (str(wanted.directory) if path is None else "the repository's root")
+    found = proposing.free_place(configuration, path) if path else None
+    if found is None or not path:
         return Finding(
-            code="INIT_DIRECTORY", message="no manifest can lie there",
-            expected=f"a directory of Python packages, not reached through a link, like {free}",
-            found=path or (str(wanted.directory) if path is None else "the repository's root"),
+            code="INIT_DIRECTORY", message="no manifest can lie there: the directory is not free", found=shown,
+            expected=f"a directory like {free}, which `free` of {wanted.policy_file or CONFIGURATION_PATH} says",
         )  # fmt: skip
+    if (strange := proposing.unimportable(path)) is not None:
+        return Finding(
+            code="INIT_DIRECTORY", message="no manifest can lie there: Python cannot import a package of this name", found=strange,
+            expected=f"letters, digits and underscores in each name of the path, like {free}",
+        )  # fmt: skip
+    if not work.holds(f"{path}/{manifest.MANIFEST_NAME}"):
+        return Finding(
+            code="INIT_DIRECTORY", message="no manifest can lie there: the directory is reached through a link, or not git's to hold",
+            expected=f"a directory of the checkout itself, like {free}", found=shown,
+        )  # fmt: skip
+    place = found
     if work.place(path).exists() and not work.place(path).is_dir():
         return Finding(code="INIT_DIRECTORY", message="no manifest can lie there", expected="a directory", found=path)
     return place

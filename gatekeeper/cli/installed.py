@@ -22,11 +22,15 @@ from gatekeeper.engine import load_policies
 def policies(name: str | None, json_wanted: bool) -> None:
     """List the installed policies, or explain one.
 
-    With NAME: what that policy checks, why, how to fix what it finds, and its parameters.
+    With NAME of a policy: what it checks, why, how to fix what it finds, and its parameters. With NAME of a check: its policies.
     """
     known = load_policies()
-    if name is not None and name not in known:
-        raise click.BadParameter(f"{name!r} is not installed; expected one of {', '.join(known)}", param_hint="NAME")
+    checks = sorted({policy.check.value for policy, _ in known.values()})
+    if name is not None and name not in known and name not in checks:
+        raise click.BadParameter(
+            f"{name!r} is not installed; expected one of {', '.join(known)}, or a check: {', '.join(checks)}",
+            param_hint="NAME",
+        )
     rows: list[dict[str, Any]] = [
         {
             "id": policy.id,
@@ -44,10 +48,13 @@ def policies(name: str | None, json_wanted: bool) -> None:
             "explanation": explanation,
         }
         for policy, explanation in known.values()
-        if name in (None, policy.id)
+        if name in (None, policy.id) or (name not in known and name == policy.check)
     ]
-    if name is not None and not json_wanted:
+    if name in known and not json_wanted:
         click.echo("\n".join(_explained(rows[0])))
+        others = [policy.id for policy, _ in known.values() if policy.check == name and policy.id != name]
+        if others:
+            click.echo(f"\nOther policies of the check gatekeeper/{name}: {', '.join(others)}")
         return
     _show("policies", rows, ("id", "check", "severity", "before_a_push", "title"), json_wanted)
 

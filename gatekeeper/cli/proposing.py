@@ -40,7 +40,7 @@ class Place:
 
 
 def free_place(configuration: RepositoryConfiguration, directory: str) -> Place | None:
-    """Return the place of a directory, or None if a manifest in it would not lie in the free zone, or if it is no package."""
+    """Return the place of a directory, or None if a manifest in it would not lie in the free zone."""
     path = f"{directory}/{MANIFEST_NAME}"
     new = ChangedFile(path=path, kind=ChangeKind.ADDED, old_mode=None, new_mode="100644", old_blob=None, new_blob=None)
     found = specialised_directory(configuration, new)
@@ -50,7 +50,12 @@ def free_place(configuration: RepositoryConfiguration, directory: str) -> Place 
     track = FastTrack(directory=directory, others=(), root=root, model=rules)
     if ZoneMap(configuration, track).zone(path) is not Zone.FREE:
         return None
-    return Place(directory, root, rules) if all(part.isidentifier() for part in components(directory)) else None
+    return Place(directory, root, rules)
+
+
+def unimportable(directory: str) -> str | None:
+    """Return the first name of a path that cannot be the name of a package, None if all can."""
+    return next((part for part in components(directory) if not part.isidentifier()), None)
 
 
 def free_patterns(configuration: RepositoryConfiguration) -> tuple[str, ...]:
@@ -69,7 +74,7 @@ def touched_directories(
             directory = matched_directory(pattern, path)
             if directory and directory != path and directory not in found and differs(work, bases, path):
                 found.add(directory)
-    return tuple(sorted(directory for directory in found if free_place(configuration, directory)))
+    return tuple(sorted(one for one in found if free_place(configuration, one) and unimportable(one) is None))
 
 
 def _literal_part(pattern: str) -> str:

@@ -99,6 +99,19 @@ def test_a_policy_is_explained_by_its_name(capsys: pytest.CaptureFixture[str]) -
     assert entry["parameters"]["max_files"]["default"] == 3000
 
 
+def test_the_name_of_a_check_lists_its_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    of_scope = [name for name, (policy, _) in load_policies().items() if policy.check == "scope"]
+    assert main(["policies", "scope"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == of_scope
+    assert main(["policies", "scope", "--json"]) == 0
+    assert [entry["id"] for entry in json.loads(capsys.readouterr().out)["policies"]] == of_scope
+    assert main(["policies", "isolation"]) == 0
+    assert "Other policies of the check gatekeeper/isolation: " in capsys.readouterr().out
+    assert main(["policies", "no_such"]) == 64
+    assert "or a check: " in capsys.readouterr().err
+
+
 def test_help_lists_every_command_with_its_whole_sentence_where_the_terminal_is_narrow(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -231,6 +231,28 @@ def test_a_directory_that_is_not_free_is_refused(
     assert sorted(path for path in repo.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("directory", "why", "expected"),
+    [
+        (f"{ROOT}/slow", "is not free", "`free` of .github/gatekeeper.toml"),
+        (f"{ROOT}/fast-one", "is not free", "`free` of .github/gatekeeper.toml"),
+        (f"{ROOT}/fast_a b", "cannot import a package of this name", "underscores"),
+    ],
+)
+def test_a_refused_directory_says_why(
+    repo: Path, directory: str, why: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--repo", str(repo), directory, "--json"]) == 1
+    [finding] = told(capsys)["findings"]
+    assert why in finding["message"] and expected in finding["expected"]
+
+
+def test_a_missing_configuration_points_to_an_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = checkout(tmp_path / "bare", {"a": "1"})
+    assert main(["init", "--repo", str(bare), FAST]) == 3
+    assert "docs/gatekeeper.example.toml" in capsys.readouterr().err
+
+
 def test_a_file_in_the_place_of_the_directory_is_refused(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(repo, f"{ROOT}/fast_file", "text\n")
     assert main(["init", "--repo", str(repo), f"{ROOT}/fast_file", "--force"]) == 1
