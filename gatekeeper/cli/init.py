@@ -217,8 +217,8 @@ def _place(
     else:
         path = work.shown(wanted.repo.resolve() / wanted.directory)
     shown = path or (str(wanted.directory) if path is None else "the repository's root")
-    found = proposing.free_place(configuration, path) if path else None
-    if found is None or not path:
+    place = proposing.free_place(configuration, path) if path else None
+    if place is None or not path:
         return Finding(
             code="INIT_DIRECTORY", message="no manifest can lie there: the directory is not free", found=shown,
             expected=f"a directory like {free}, which `free` of {wanted.policy_file or CONFIGURATION_PATH} says",
@@ -233,7 +233,6 @@ def _place(
             code="INIT_DIRECTORY", message="no manifest can lie there: the directory is reached through a link, or not git's to hold",
             expected=f"a directory of the checkout itself, like {free}", found=shown,
         )  # fmt: skip
-    place = found
     if work.place(path).exists() and not work.place(path).is_dir():
         return Finding(code="INIT_DIRECTORY", message="no manifest can lie there", expected="a directory", found=path)
     return place
