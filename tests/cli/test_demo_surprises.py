@@ -8,7 +8,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from gatekeeper.cli import main
-from gatekeeper.cli.demo import _plain, _surprises, _telling
+from gatekeeper.cli.demo import _plain
+from gatekeeper.cli.demo_text import surprises, telling
 from gatekeeper.demo import service
 from gatekeeper.demo.pulls import sample_pulls
 from gatekeeper.demo.run import Answer
@@ -26,7 +27,7 @@ def page(outcome, findings=()):
 
 def test_only_the_surprising_verdict_is_explained():
     honest = next(pull for pull in sample_pulls() if pull.expected == "passed")
-    lines = list(_surprises((Answer(honest, page("passed")), Answer(honest, page("failed", [FINDING])))))
+    lines = list(surprises((Answer(honest, page("passed")), Answer(honest, page("failed", [FINDING])))))
     assert lines == [
         f"#{honest.number}: expected passed; found failed: one check failed",
         "  COR_MISMATCH: too large; expected at most 0.01; found 0.02",
@@ -41,16 +42,16 @@ def test_what_was_not_decided_in_time_is_not_as_expected_and_says_what_it_waits_
     for found in (busy, {}):
         answer = Answer(honest, found)
         assert not answer.as_expected and _plain(answer)["settled"] is False
-        assert _telling(found)[-1][1] == "pending"
-    assert "  job race, running: race the candidate" in list(_surprises((Answer(honest, busy),)))
-    assert list(_surprises((Answer(honest, {}),))) == [f"#{honest.number}: expected passed; found pending: no verdict"]
+        assert telling(found)[-1][1] == "pending"
+    assert "  job race, running: race the candidate" in list(surprises((Answer(honest, busy),)))
+    assert list(surprises((Answer(honest, {}),))) == [f"#{honest.number}: expected passed; found pending: no verdict"]
 
 
 def test_the_outcome_is_said_once_and_a_job_tells_its_last_try():
     honest = next(pull for pull in sample_pulls() if pull.expected == "passed")
     job = {"kind": "race", "state": "queued", "doing": "race the candidate", "error": "RACE_VOID: the race was void"}
     shown = page("failed") | {"headline": "failed: benchmarks, 1 finding", "jobs": [job]}
-    assert list(_surprises((Answer(honest, shown),)))[:3] == [
+    assert list(surprises((Answer(honest, shown),)))[:3] == [
         f"#{honest.number}: expected passed; found failed: benchmarks, 1 finding",
         "  job race, queued: race the candidate",
         "    the last try: RACE_VOID: the race was void",
@@ -99,4 +100,4 @@ def test_what_two_policies_say_alike_is_one_line_of_the_table():
         {"findings": [{**FINDING, "effect": "fail"}]},
         {"findings": [{**FINDING, "effect": "fail"}, {**other, "effect": "fail"}]},
     ]
-    assert [row[4] for row in _telling({**shown, "jobs": []})] == ["0.02", "0.03"]
+    assert [row[4] for row in telling({**shown, "jobs": []})] == ["0.02", "0.03"]
