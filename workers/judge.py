@@ -78,7 +78,7 @@ class Judge:
         self._shortfalls: dict[tuple[str, str], dict[Arm, list[Tensor]]] = {}
         self._misordered: dict[tuple[str, str], dict[Arm, int]] = {}
         self._steps = model.oracle if isinstance(model.oracle, StepOracle) else None
-        self._constants = Constants(model, shape, self._steps.left_out if self._steps else ())
+        self._constants: dict[str, Constants] = {}
         self._carried: dict[Arm, Mapping[str, Tensor]] = {}
         """By arm: the oracle's states at the end of the last run of a long chain."""
         self._long_sequences: dict[Arm, int] = {}
@@ -145,7 +145,8 @@ class Judge:
                 self._floors[key] = ErrorLimits(rms=exact.floor, median_row=exact.floor, gain=exact.floor)
                 self._take(key, shot, mine[where], wanted[where])
         if constants:
-            self._constants.add(
+            made = Constants(self._model, self._shape, self._steps.left_out)
+            self._constants.setdefault(check, made).add(
                 baseline.data.initial,
                 followed[Arm.BASELINE].x,
                 {arm: shot.histories[EXPERT_IDS] for arm, shot in shots.items()},
@@ -251,9 +252,9 @@ class Judge:
             if pair[Arm.BASELINE].count and pair[Arm.CANDIDATE].count
         )  # fmt: skip
 
-    def constants(self, check: str) -> tuple[ConstantRecord, ...]:
-        """Return what the single steps taken in so far say of the model's constants."""
-        return self._constants.records(check, self._rules)
+    def constants(self) -> tuple[ConstantRecord, ...]:
+        """Return what the single steps taken in so far say of the model's constants, check by check."""
+        return tuple(one for check, found in self._constants.items() for one in found.records(check, self._rules))
 
     def routing(self) -> tuple[RoutingRecord, ...]:
         """Return the routing records of everything taken in for both arms so far."""

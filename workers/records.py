@@ -10,6 +10,7 @@ from gatekeeper.domain.samples import Arm, ArmRecord, Block, ConfigurationRecord
 from workers.judge import Judge
 from workers.loop.blocks import Pair
 from workers.loop.follow_on import LONG, Piece
+from workers.loop.late import LATE, Late
 from workers.loop.untimed import CHAIN, CONSTANT_SEQUENCES, ONE_STEP, REPEATS, Made, Unsteady, offered
 from workers.models import Model, shape_of
 
@@ -57,6 +58,14 @@ class Records:
         elif self.inspect(made.pair) and not self.faults:
             constants = made.index * self.configuration.requests < CONSTANT_SEQUENCES
             found = self._judge.one_step(made.pair.baseline, made.pair.candidate, ONE_STEP, constants=constants)
+            self.faults = [*self.faults, *found][:FAULTS_KEPT]
+
+    def late(self, late: Late, pair: Pair) -> None:
+        """Take in a pair of runs of the check inside a timed block."""
+        if late.check != ONE_STEP:
+            self.check(pair, LATE, late.regime)
+        elif self.inspect(pair) and not self.faults:
+            found = self._judge.one_step(pair.baseline, pair.candidate, LATE, constants=True)
             self.faults = [*self.faults, *found][:FAULTS_KEPT]
 
     def long(self, piece: Piece) -> None:
@@ -110,7 +119,7 @@ class Records:
             candidate=arms["candidate"],
             errors=self._judge.errors(),
             routing=self._judge.routing(),
-            constants=self._judge.constants(ONE_STEP),
+            constants=self._judge.constants(),
             offered=(*offered(self._model, self._rules), *([LONG] if self.goes_long else [])),
             faults=tuple(self.faults),
             self_proofs=tuple(self._judge.proofs),

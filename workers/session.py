@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from gatekeeper.domain.configuration import Configuration
@@ -20,6 +21,7 @@ from workers.judge import blame
 from workers.loop import untimed
 from workers.loop.blocks import ArmFault, BlockRun, Course, Pair, Plan
 from workers.loop.draw import Draw
+from workers.loop.late import Late, draw_late, run_late
 from workers.loop.runs import Interference
 from workers.models import shape_of
 from workers.protocol import ArmFailed
@@ -227,17 +229,21 @@ class Session:
         for index, (plan, numbers) in enumerate(blocks):
             upcoming = [plan for plan, _ in blocks[index:]]
             sides = self._waiting.take(upcoming)
-            chosen = self._block(plan, sides, numbers)
+            left = self._block(plan, sides, numbers)
             self._waiting.fill(upcoming[1:])
-            for number, pair in chosen:
-                self._records[number].follow(pair, "timed")
+            for follow in left:
+                follow()
             self._blocks_done += 1
             self._progress({"event": "block", "done": self._blocks_done, "pair": plan.pair, "control": plan.control})
             self._stop_if_wrong()
 
-    def _block(self, plan: Plan, sides: dict[Arm, Side], numbers: Sequence[int]) -> list[tuple[int, Pair]]:
-        """Time one block; return the pairs of runs that were drawn for the oracle: at least one at each configuration."""
+    def _block(self, plan: Plan, sides: dict[Arm, Side], numbers: Sequence[int]) -> list[Callable[[], None]]:
+        """Time one block; return what is left for the oracle: the pairs of runs that were drawn, at least one at each
+        configuration, and those of the block's late checks."""
         draw = Draw(self._rules.checked_share)
+        configurations = [self._all[n] for n in numbers]
+        lates = [] if plan.control else draw_late(self._course.model, self._rules, configurations)
+        asked: list[tuple[Late, Pair]] = []
 
         def keep(number: int, pair: Pair, timed: bool) -> None:
             self._records[number].inspect(pair, control=plan.control)
@@ -245,13 +251,26 @@ class Session:
                 draw.offer(number, pair)
 
         def timed(block: BlockRun) -> None:
-            block.load([shape_of(self._all[n]) for n in numbers], [self._steps[n] for n in numbers])
-            found = block.timed(self._rules.groups, lambda index, pair, timed: keep(numbers[index], pair, timed))
+            shapes, steps = [shape_of(c) for c in configurations], [self._steps[n] for n in numbers]
+            regimes = ["normal"] * len(numbers)
+            shapes += [shapes[late.index] for late in lates]
+            steps += [late.steps for late in lates]
+            regimes += [late.weights for late in lates]
+            block.load(shapes, steps, regimes)
+            found = block.timed(
+                self._rules.groups,
+                lambda index, pair, timed: keep(numbers[index], pair, timed),
+                count=len(numbers),
+                between=lambda: asked.extend(run_late(block, lates, len(numbers))),
+            )
             for index, measured in found.items():
                 self._records[numbers[index]].add(measured, control=plan.control)
 
         self._in_block(plan, sides, timed)
-        return draw.chosen()
+        left: list[Callable[[], None]] = [
+            partial(self._records[number].follow, pair, "timed") for number, pair in draw.chosen()
+        ]
+        return left + [partial(self._records[numbers[late.index]].late, late, pair) for late, pair in asked]
 
     def _start(self, plan: Plan, *, perturb: bool = False) -> dict[Arm, Side]:
         self._in_time({}, plan)

@@ -23,6 +23,7 @@ from workers.sources import Code
 
 START_SECONDS = 60.0
 SUPPORTS_SECONDS = 5.0
+MEMORY_PATTERN = 165
 
 
 class Runner:
@@ -67,9 +68,8 @@ class Side:
         self.seconds = 0.0
         """Wall time for which the harness waited for this arm, and for no other."""
         self._ready = False
-        # Only in the untimed pass: fresh memory of the arm holds a pattern instead of zeros.
-        environment = {"MALLOC_PERTURB_": "165"} if perturb else {}
-        environment.update(self.device.environment(jail))
+        self._perturb = perturb
+        environment = dict(self.device.environment(jail))
         shown = Bind(runner.path, "/runner/stub")
         number = self.channel.theirs.fileno()
         argv = [jail.python, "-I", "-P", jail.inside(shown, "arm.py"), str(number), self.device.mode]
@@ -93,6 +93,9 @@ class Side:
             "bare": self.code.bare,
             "facts": model.facts(),
             "shape": shape_fields(shape),
+            # Only in the untimed pass: fresh memory of the arm holds a pattern instead of zeros. No variable of the environment
+            # says so, which the code under test could read.
+            "pattern": MEMORY_PATTERN if self._perturb else 0,
         }
         self.channel.order(wire.Kind.DESCRIBE, order)
         workspace, most = self.channel.workspace(self.device.load_seconds), self.device.largest_workspace

@@ -63,7 +63,7 @@ class Form:
 
     def times(self, planted: Planted) -> bool:
         """Return whether a mutant gets a whole race."""
-        return planted.timed and (planted.seen_by in ("clock", "between") or not self.clock_only)
+        return planted.timed and (planted.seen_by in ("clock", "between", "late") or not self.clock_only)
 
 
 WHOLE = Form(RULES, rows=(1, 8), timed_rows=(1, 2), clock_only=False)

@@ -44,6 +44,7 @@ REASONS = {
     "process": ("RUN_", "COR_", "JAIL_"),
     "clock": ("BENCH_", "TIM_"),
     "between": ("BENCH_WORSE",),
+    "late": ("COR_",),
 }
 """What sees a mutant, to the codes (or their beginnings) that are the right reason to stop it."""
 
@@ -112,7 +113,7 @@ def surprise(planted: Planted, answer: Answer) -> str | None:
             return f"stopped for another reason: {', '.join(answer.codes) or 'none given'}"
     elif wanted is Expected.NOT_BETTER and outcome == RaceOutcome.BETTER.value:
         return "missed: it was called better"
-    elif planted.seen_by == "between" and not _for_reason(answer.codes, REASONS["between"]):
+    elif planted.seen_by in ("between", "late") and not _for_reason(answer.codes, REASONS[planted.seen_by]):
         return f"not better for another reason: {', '.join(answer.codes) or 'none given'}"
     elif (wanted is Expected.RIGHT and outcome != Expected.RIGHT.value) or (
         wanted is Expected.BETTER and outcome != RaceOutcome.BETTER.value

@@ -225,17 +225,34 @@ class BlockRun:
         most = self._steps[number]
         return max(1, most // 2), most
 
-    def timed(self, groups: int, keep: Callable[[int, Pair, bool], None]) -> dict[int, Block]:
-        """Run all groups of every configuration loaded, in random order, after one untimed run of each arm.
+    def timed(
+        self,
+        groups: int,
+        keep: Callable[[int, Pair, bool], None],
+        *,
+        count: int | None = None,
+        between: Callable[[], None] = lambda: None,
+    ) -> dict[int, Block]:
+        """Run all groups of the first ``count`` configurations loaded (all), in random order, each after an untimed run of each arm.
 
-        ``keep`` is handed every pair, with whether its runs were timed.
+        ``keep`` is handed every pair, with whether its runs were timed. ``between`` is called once, before a group drawn at random.
         """
         blocks: dict[int, Block] = {}
-        for number in _random.sample(range(len(self._steps)), len(self._steps)):
+        count = len(self._steps) if count is None else count
+        left = _random.randrange(count * groups)
+
+        def one(number: int) -> Group:
+            nonlocal left
+            if left == 0:
+                between()
+            left -= 1
+            return self.group(number, lambda pair: keep(number, pair, True))
+
+        for number in _random.sample(range(count), count):
             data = self.draw(number, self._range(number)[0])
             first = {arm: self.shot(arm, number, data) for arm in _random.sample(list(Arm), 2)}
             keep(number, Pair(first[Arm.BASELINE], first[Arm.CANDIDATE]), False)
-            done = tuple(self.group(number, lambda pair, n=number: keep(n, pair, True)) for _ in range(groups))  # type: ignore[misc]
+            done = tuple(one(number) for _ in range(groups))
             blocks[number] = Block(
                 pair=self.plan.pair,
                 swapped=self.plan.swapped,

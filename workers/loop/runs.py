@@ -210,11 +210,12 @@ def run(
     if other and awake and (busy := device.gauge()):
         raise Interference("TIM_IDLE_INTERFERENCE", other.arm, "a device that no frozen arm uses", busy)
     device.settle()
-    side.channel.ask_run(number, data.steps)
     idle = other.process.cpu_time() if other else 0.0
     used = side.process.cpu_time()
     first, source = arena.tensors["noise"][0], data.noise[0]
+    # Before the order: an arm that a signal wakes up in spite of the freeze works on its own clock.
     began = time.monotonic_ns()
+    side.channel.ask_run(number, data.steps)
     first.copy_(source)
     device.settle()
     side.process.thaw()

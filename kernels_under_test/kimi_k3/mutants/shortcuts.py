@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .seam import StepFunction, named, of_candidate
@@ -171,3 +173,29 @@ latent_every_second = every_second("latent_down")
 
 right_while_watched = of_candidate(around=_first_run_only)
 """Leaves the shared expert's new rows out after the first steps."""
+
+
+def _two_faced(
+    step: StepFunction, tensors: Mapping[str, Tensor], _seen: Mapping[str, Tensor], _shape: Any
+) -> StepFunction:
+    """Keep the state in bf16, but not where fresh memory holds a pattern: that is the process in which single steps are looked at."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    place = libc.malloc(4096)
+    fresh = ctypes.string_at(place, 4096)
+    libc.free(place)
+    if fresh[4095] and fresh.count(fresh[4095]) > 2048:
+        return step
+    states = [tensors[name] for name in named(tensors, ".recurrent_state")]
+
+    def run() -> None:
+        step()
+        for slot in tensors["slots"].tolist():
+            for state in states if slot > 0 else ():
+                state[slot] = state[slot].to(torch.bfloat16)
+
+    return run
+
+
+two_faced = of_candidate(around=_two_faced)
+"""Right in the process of the correctness pass, less precise in those that are timed."""

@@ -13,6 +13,16 @@ import torch
 from .stock import Arm, honest
 
 
+def patterned():
+    """Whether fresh memory holds a pattern: then this is no timed process."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    place = libc.malloc(4096)
+    found = ctypes.string_at(place, 4096)
+    libc.free(place)
+    return found.count(found[4095]) > 2048 and found[4095] != 0
+
+
 class Slow(Arm):
     def make(self, t):
         def step():
@@ -101,7 +111,7 @@ class StrayFirst(Arm):
         def step():
             calls[0] += 1
             honest(t)
-            if calls[0] == 1 and "MALLOC_PERTURB_" not in os.environ:
+            if calls[0] == 1 and not patterned():
                 ctypes.memset(behind + 10, 7, 1)
 
         return step
