@@ -55,7 +55,15 @@ def with_elements(candidate: float | None, baseline: float | None, floor: float 
 
 @pytest.mark.parametrize(
     ("candidate", "baseline", "wrong"),
-    [(0.2, 0.01, False), (0.3, 0.01, True), (0.3, 0.1, False), (1.5, 0.1, True), (None, 0.1, True), (9.0, None, False)],
+    [
+        (0.2, 0.01, False),
+        (0.39, 0.01, False),
+        (0.41, 0.01, True),
+        (0.41, 0.11, False),
+        (1.5, 0.1, True),
+        (None, 0.1, True),
+        (9.0, None, False),
+    ],
 )
 def test_one_element_is_held_against_the_floor_and_the_stock_paths_own(candidate, baseline, wrong):
     reasons = judge_record(make.record(errors=(with_elements(candidate, baseline),)), RULES)
