@@ -7,16 +7,19 @@ is read here; the probe also calls it while nothing is switched on.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from gatekeeper.domain.guard_names import Guard
+from gatekeeper.domain.guard_way import way_faults, way_to
 from gatekeeper.domain.guards import HookFault, guard_of
 from gatekeeper.domain.hook_scopes import bound_names, own_nodes
 from gatekeeper.domain.python_imports import import_targets
 from gatekeeper.domain.python_source import parse_python
 from gatekeeper.domain.source import SourceTree
 
-_CACHES = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
+_CACHES = {"functools.cache", "functools.lru_cache"}
 _CHANGING = {"setattr", "delattr", "exec", "eval", "__import__", "__setattr__", "__delattr__", "__setitem__"}
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _MOST_HOPS = 5
@@ -26,26 +29,49 @@ Fault = tuple[str, HookFault]
 """Path of the file and what is wrong in it."""
 
 
+class Located(NamedTuple):
+    """Where a guard's definition lies. ``hops`` are (module, name) of each place that it passes through."""
+
+    path: str
+    function: Function
+    module: ast.Module
+    hops: tuple[tuple[str, str], ...]
+
+
 def guard_faults(tree: SourceTree, guard: Guard) -> Iterator[Fault]:
-    """Yield what is wrong with the guard function as it lies in ``tree``."""
-    found = _find(tree, guard, _MOST_HOPS)
-    if not isinstance(found[1], ast.FunctionDef | ast.AsyncFunctionDef):
-        yield found[0], found[1]
+    """Yield what is wrong with the guard function as it lies in ``tree``, and with the way that leads to it."""
+    found = locate(tree, guard)
+    if not isinstance(found, Located):
+        yield found
         return
-    path, function, constants = found[0], found[1], found[2]
-    for line, message, expected, shown in _function_faults(function, constants):
+    for line, message, expected, shown in _function_faults(found.function, _constants(found.module), _imported(found)):
+        yield found.path, HookFault(line=line, message=message, expected=expected, found=shown)
+    way = way_to(found.hops, guard.package)
+    for path, line, message, expected, shown in way_faults(tree, way, guard.package):
         yield path, HookFault(line=line, message=message, expected=expected, found=shown)
 
 
-def _find(tree: SourceTree, guard: Guard, hops: int) -> tuple[str, Function | HookFault, Mapping[str, bool]]:
-    """Return (path, definition, truth of the module's constants), through imports within the directory."""
+def locate(tree: SourceTree, guard: Guard) -> Located | Fault:
+    """Return the definition of a guard, through imports within the directory; a fault if there is none or more than one."""
+    return _find(tree, guard, ())
+
+
+def _imported(found: Located) -> dict[str, str]:
+    """Return what names of the guard's module that are bound once, by an import at its top level, stand for."""
+    times = Counter(name for node in ast.walk(found.module) for name in bound_names(node))
+    targets = [pair for node in found.module.body if isinstance(node, ast.Import | ast.ImportFrom)
+               for pair in import_targets(node, found.path)]  # fmt: skip
+    return {name: target for name, target in targets if times[name] == 1}
+
+
+def _find(tree: SourceTree, guard: Guard, hops: tuple[tuple[str, str], ...]) -> Located | Fault:
     stem = guard.module.replace(".", "/")
     places = (f"{stem}/__init__.py", f"{stem}.py")
     path = next((each for each in places if (entry := tree.entry(each)) and entry.kind == "blob"), places[1])
     expected = f"a function {guard.function} in {guard.module}"
 
-    def wrong(message: str, found: str, line: int = 1) -> tuple[str, HookFault, Mapping[str, bool]]:
-        return path, HookFault(line=line, message=message, expected=expected, found=found), {}
+    def wrong(message: str, found: str, line: int = 1) -> Fault:
+        return path, HookFault(line=line, message=message, expected=expected, found=found)
 
     try:
         module = parse_python(tree.read(path))
@@ -59,14 +85,15 @@ def _find(tree: SourceTree, guard: Guard, hops: int) -> tuple[str, Function | Ho
         lines = ", ".join(str(getattr(node, "lineno", 1)) for node in bindings[:5]) or "nowhere"
         return wrong("the guard is not bound exactly once, at the top level", f"bound on line {lines}")
     (only,) = top
-    if isinstance(only, ast.ImportFrom) and hops:
+    passed = (*hops, (guard.module, guard.function))
+    if isinstance(only, ast.ImportFrom) and len(hops) < _MOST_HOPS:
         target = next(target for name, target in import_targets(only, path) if name == guard.function)
         module_name, _, function = target.rpartition(".")
         following = guard_of(f"{module_name}:{function}", guard.package)
-        return _find(tree, following, hops - 1) if following else wrong("the guard is imported", target, only.lineno)
+        return _find(tree, following, passed) if following else wrong("the guard is imported", target, only.lineno)
     if not isinstance(only, ast.FunctionDef | ast.AsyncFunctionDef):
         return wrong("the guard is no function", type(only).__name__, getattr(only, "lineno", 1))
-    return path, only, _constants(module)
+    return Located(path, only, module, passed)
 
 
 def _constants(module: ast.Module) -> dict[str, bool]:
@@ -84,13 +111,16 @@ def _constants(module: ast.Module) -> dict[str, bool]:
     return found
 
 
-def _function_faults(function: Function, constants: Mapping[str, bool]) -> Iterator[tuple[int, str, str, str]]:
+def _function_faults(
+    function: Function, constants: Mapping[str, bool], imported: Mapping[str, str]
+) -> Iterator[tuple[int, str, str, str]]:
     plain = "a plain function that returns true or false"
     if isinstance(function, ast.AsyncFunctionDef):
         yield function.lineno, "the guard's answer is a coroutine, which is always true", plain, "async def"
     for decorator in function.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if ast.unparse(called) not in _CACHES:
+        name, _, rest = ast.unparse(called).partition(".")
+        if f"{imported.get(name, '')}.{rest}".strip(".") not in _CACHES:
             yield (
                 decorator.lineno,
                 "a decorator may change the guard's answer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -16,7 +16,7 @@ PLACE = "m/x/spec_decode"
 
 
 class Files:
-    """The two questions of a source tree that are asked here."""
+    """The three questions of a source tree that are asked here."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files = files
@@ -26,6 +26,9 @@ class Files:
 
     def read(self, path: str) -> bytes:
         return self.files[path].encode()
+
+    def walk(self, path: str = "") -> Iterator[TreeEntry]:
+        return (entry for each in sorted(self.files) if (entry := self.entry(each)))
 
 
 def faults(text: str, **more: str) -> list[str]:
