@@ -44,12 +44,12 @@ CANDIDATE = (
     "tail_finalise",
     "tail_up",
 )
-"""The candidate's 11 launches. The forget gate lies in ``kda``, the all-reduce in ``ffn_residual``, the router and latent shards and
-the shared gate/up with its activation in ``front``; the grouping by expert runs beside the shared expert's second product; the last
-kernel writes into the row that the next layer reads."""
+"""The candidate's 10 launches above two rows. The forget gate lies in ``kda``, the all-reduce in ``ffn_residual``, the router and
+latent shards and the shared gate/up with its activation in ``front``; routing and grouping run beside the shared expert's second
+product, and both expert products are one persistent kernel; the last kernel writes into the row that the next layer reads."""
 
 CANDIDATE_FEW_ROWS = (*CANDIDATE[:6], "route_shared_down", "experts_in", "experts_out", *CANDIDATE[8:])
-"""At one or two rows nothing is grouped, and the routing itself runs beside the shared expert's second product: 10 launches."""
+"""At one or two rows nothing is grouped, and each expert product is a launch of its own: 11 launches."""
 
 
 def candidate(rows: int) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ which on one stream is faster than two."""
 
 
 def mla_candidate(rows: int) -> tuple[str, ...]:
-    """The candidate's launches in an MLA layer: 13 at one or two rows, 16 above. The query latent's norm lies in the query's up
+    """The candidate's launches in an MLA layer: 14 at one or two rows, 15 above. The query latent's norm lies in the query's up
     projection, merge and value product in one kernel, at one or two rows; above they are kernels of their own.
 
     Raises:

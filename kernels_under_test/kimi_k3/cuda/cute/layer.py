@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_under_test.kimi_k3.cuda.cute.tactics import chosen, name
+from kernels_under_test.kimi_k3.cuda.cute.tactics import SMS, chosen, name
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate
 from kernels_under_test.kimi_k3.cuda.sizes import (
     EXPERTS,
@@ -27,7 +27,11 @@ from kernels_under_test.kimi_k3.cuda.tensors import BF16, Weights
 
 
 class Candidate:
-    """One KDA layer of one rank. The columns of logits and latents that other ranks compute are inputs: ``fill_front`` sets them."""
+    """One KDA layer of one rank. The columns of logits and latents that other ranks compute are inputs: ``fill_front`` sets them.
+
+    Raises:
+        ValueError: on a device with fewer multiprocessors than the persistent kernel has CTAs, which wait for each other.
+    """
 
     def __init__(
         self, library: Any, weights: Weights, inputs: dict[str, Tensor], choice: Mapping[str, int | str] | None = None
@@ -35,6 +39,9 @@ class Candidate:
         w, c, t = weights.dense, weights.candidate, inputs
         self.library, self.choice = library, dict(choice or {})
         self.m = m = t["delta"].shape[0]
+        found = torch.cuda.get_device_properties(t["delta"].device).multi_processor_count
+        if "experts" in self.kernels and found < SMS:
+            raise ValueError(f"expected at least {SMS} multiprocessors, found {found}")
         self.w, self.t = w, t
         pairs, new = m * TOP_K, self.new
         i32, f32 = torch.int32, torch.float32

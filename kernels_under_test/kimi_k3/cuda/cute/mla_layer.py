@@ -1,4 +1,4 @@
-"""The candidate's MLA layer: 14 launches at one or two rows, 17 above."""
+"""The candidate's MLA layer: 14 launches at one or two rows, 15 above."""
 
 from __future__ import annotations
 
