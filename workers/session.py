@@ -14,10 +14,10 @@ from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.correctness import judge_correctness
 from gatekeeper.domain.race import RaceOrder, RaceOutcome, RaceResult, RaceStatus
 from gatekeeper.domain.race_decision import decide_race, judge_times
-from gatekeeper.domain.samples import Arm, ConfigurationRecord, FaultEffect, RaceFault, SupportAnswer
+from gatekeeper.domain.samples import Arm, ConfigurationRecord, RaceFault, SupportAnswer
 from gatekeeper.domain.sequential import next_look
+from workers import stops
 from workers.environment import environment
-from workers.judge import blame
 from workers.loop import untimed
 from workers.loop.blocks import ArmFault, BlockRun, Course, Pair, Plan
 from workers.loop.draw import Draw
@@ -28,23 +28,14 @@ from workers.protocol import ArmFailed
 from workers.records import Records
 from workers.searching import drawn, search_drawn
 from workers.side import Side
+from workers.stops import Stop
 from workers.waiting import Waiting
 
-SLOW_FACTOR = 2.0
-"""A candidate that was waited for this much longer than the baseline, and for half of the race's time, has used it up itself."""
 CHAIN_PLAN = Plan(0, False, Arm.BASELINE)
 Progress = Callable[[dict[str, Any]], None]
 Timed = tuple[Plan, Sequence[int]]
 """A block to time: how its pair starts, and the numbers of the configurations that it runs."""
 _random = random.SystemRandom()
-
-
-class Stop(Exception):
-    """The race ends before its times decide it."""
-
-    def __init__(self, status: RaceStatus, outcome: RaceOutcome, fault: RaceFault | None = None) -> None:
-        super().__init__(f"{status.value}: {outcome.value}")
-        self.status, self.outcome, self.fault = status, outcome, fault
 
 
 class Session:
@@ -108,11 +99,11 @@ class Session:
         if longest < self._rules.steps:
             found = f"at most {longest}"
             expected = f"an advertised context of at least {self._rules.steps}: a run has so many steps"
-            raise self._void("BENCH_CONTEXT_SHORT", "race", expected, found)
+            raise stops.void("BENCH_CONTEXT_SHORT", "race", expected, found)
         for configuration in self._all:
             reason = self._course.model.problem.check(shape_of(configuration))
             if reason is not None:
-                raise self._void("RACE_CONFIGURATION", configuration.label, "a configuration of the problem", reason)
+                raise stops.void("RACE_CONFIGURATION", configuration.label, "a configuration of the problem", reason)
 
     def _ask_supports(self) -> None:
         """Ask the candidate, in a jail of its own, which configurations it serves."""
@@ -126,7 +117,7 @@ class Session:
             answers = side.supports(course.model, [shape_of(c) for c, _ in asked])
         except ArmFailed as failed:
             ended = side.process.finish(0.5) if failed.code == "RUN_NO_RESULT" else side.process.kill()
-            raise self._arm_stop(ArmFault(Arm.CANDIDATE, failed, ended), control=False) from failed
+            raise stops.of_arm(ArmFault(Arm.CANDIDATE, failed, ended), control=False) from failed
         finally:
             side.close()
         for (configuration, kind), reason in zip(asked, answers, strict=True):
@@ -279,19 +270,8 @@ class Session:
     def _in_time(self, sides: dict[Arm, Side], plan: Plan) -> None:
         if time.monotonic() > self._deadline:
             now = {arm: sides[arm].seconds if sides and not plan.control else 0.0 for arm in Arm}
-            raise self._late(*(self._waited[arm] + now[arm] for arm in (Arm.BASELINE, Arm.CANDIDATE)))
-
-    def _late(self, base: float, cand: float) -> Stop:
-        """The time is used up. Where most of it went into waiting for the candidate, that is the candidate's fault."""
-        most = self._request.target.longest_race_seconds
-        if cand < most / 2 or cand < SLOW_FACTOR * base:
-            return self._void("RACE_DEADLINE", "race", f"{most} s", "not finished")
-        fault = RaceFault(
-            code="RUN_TIMEOUT", effect=FaultEffect.WRONG, arm=Arm.CANDIDATE, where="race",
-            expected=f"less than {SLOW_FACTOR:g} times the baseline's {base:.1f} s and half of the race's {most} s",
-            found=f"the candidate was waited for for {cand:.1f} s",
-        )  # fmt: skip
-        return Stop(RaceStatus.STOPPED, RaceOutcome.WRONG, fault)
+            most = self._request.target.longest_race_seconds
+            raise stops.late(most, *(self._waited[arm] + now[arm] for arm in (Arm.BASELINE, Arm.CANDIDATE)))
 
     def _in_block(
         self, plan: Plan, sides: dict[Arm, Side], work: Callable[[BlockRun], None], *, awake: bool = True
@@ -302,53 +282,19 @@ class Session:
                 work(block)
             self._account(sides, plan)
         except ArmFault as fault:
-            raise self._arm_stop(fault, control=plan.control) from fault
+            raise stops.of_arm(fault, control=plan.control) from fault
         except Interference as seen:
-            # Whatever a candidate does to spoil a race is its own fault: a void race costs its author nothing.
-            wrong = seen.arm is Arm.CANDIDATE and not plan.control
-            status = RaceStatus.STOPPED if wrong else RaceStatus.ABANDONED
-            effect = FaultEffect.WRONG if wrong else FaultEffect.VOID
-            fault_seen = RaceFault(
-                code=seen.code, effect=effect, arm=seen.arm, where="race", expected=seen.expected, found=seen.found
-            )
-            raise Stop(status, RaceOutcome.WRONG if wrong else RaceOutcome.VOID, fault_seen) from seen
+            raise stops.of_interference(seen, control=plan.control) from seen
         except TimeoutError as error:
-            raise self._void("RUN_FREEZE", "race", "a process tree that freezes and ends", str(error)) from error
+            raise stops.void("RUN_FREEZE", "race", "a process tree that freezes and ends", str(error)) from error
         left = block.leftovers.get(Arm.CANDIDATE, 0)
         if left and not plan.control:
-            self._faults.append(
-                RaceFault(
-                    code="JAIL_LEFTOVER", effect=FaultEffect.HELD, arm=Arm.CANDIDATE, where="end of a block",
-                    expected="no process beside the arm's own", found=f"{left} had to be killed",
-                )
-            )  # fmt: skip
+            self._faults.append(stops.leftover(left))
 
     def _account(self, sides: dict[Arm, Side], plan: Plan) -> None:
         if not plan.control:
             for arm, side in sides.items():
                 self._waited[arm] += side.seconds
-
-    def _arm_stop(self, fault: ArmFault, *, control: bool) -> Stop:
-        """A candidate that crashes, hangs or breaks the protocol is wrong; the same of a baseline voids the race."""
-        effect = FaultEffect.VOID if control else blame(fault.arm)
-        how = f"{fault.failed.found}; process {fault.ended.how.value} {fault.ended.status}; {fault.ended.log.strip()[-300:]}"
-        wrong = effect is FaultEffect.WRONG
-        return Stop(
-            RaceStatus.STOPPED if wrong else RaceStatus.ABANDONED,
-            RaceOutcome.WRONG if wrong else RaceOutcome.VOID,
-            RaceFault(
-                code=fault.failed.code,
-                effect=effect,
-                arm=fault.arm,
-                where="race",
-                expected=_wanted(fault.failed),
-                found=how,
-            ),
-        )
-
-    def _void(self, code: str, where: str, expected: str, found: str) -> Stop:
-        fault = RaceFault(code=code, effect=FaultEffect.VOID, where=where, expected=expected, found=found)
-        return Stop(RaceStatus.ABANDONED, RaceOutcome.VOID, fault)
 
     def _stop_if_wrong(self) -> None:
         outcomes = {reason.outcome for reason in judge_correctness(self._rules, self._result(RaceStatus.ABANDONED))}
@@ -380,14 +326,6 @@ class Session:
         decided = decision.outcome or RaceOutcome.VOID
         reasons = [f"{reason.code} at {reason.where}: {reason.message}" for reason in decision.because(decided)]
         return RaceResult.model_validate({**result.model_dump(), "outcome": decided, "reasons": tuple(reasons)})
-
-
-def _wanted(failed: ArmFailed) -> str:
-    """Return what was expected of an arm, in words of its author where its own code raised."""
-    if failed.code != "RUN_RAISED":
-        return failed.expected
-    broken = failed.found.startswith(("ModuleNotFoundError", "ImportError", "SyntaxError"))
-    return "an entry point that can be imported" if broken else "code that raises nothing"
 
 
 def _blocks(units: Sequence[tuple[int, Sequence[int], bool]]) -> list[Timed]:
