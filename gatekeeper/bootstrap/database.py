@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from gatekeeper.config import Settings
-from gatekeeper.domain.errors import Retryable
-from gatekeeper.store.engine import make_engine
+from gatekeeper.domain.errors import ConfigurationError, Retryable
+from gatekeeper.store.engine import make_engine, sqlite_file
 from gatekeeper.store.migrate import migrate, pending_revisions
 
 
@@ -23,6 +23,21 @@ def upgrade_database(settings: Settings) -> list[str]:
         return pending
     finally:
         engine.dispose()
+
+
+def demand_database(settings: Settings) -> None:
+    """Refuse settings that name a SQLite file which is not there: opening it would make an empty one.
+
+    Raises:
+        ConfigurationError: ``CONFIG_DATABASE``, with the whole path.
+    """
+    file = sqlite_file(settings.database_url)
+    if file is not None and not file.exists():
+        raise ConfigurationError(
+            "there is no database here: this command is about what a service has stored", code="CONFIG_DATABASE",
+            expected="GATEKEEPER_DATABASE_URL as the service has it, or the folder that the service was started in",
+            found=f"no file {file.absolute()}",
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from gatekeeper.backends.local import JOBS, LOOK_SECONDS, RACES, LocalQueue, Place, Timer
 from gatekeeper.backends.subprocesses import SubprocessRunner
-from gatekeeper.bootstrap.database import reaching_the_database
+from gatekeeper.bootstrap.database import demand_database, reaching_the_database
 from gatekeeper.bootstrap.github import github_app, outside
 from gatekeeper.catalog import load_catalog
 from gatekeeper.config import Settings
@@ -118,15 +118,19 @@ class Service:
         return pending_revisions(self.ctx.store.engine)
 
 
-def build(settings: Settings, *, serves: bool = False) -> Service:
+def build(settings: Settings, *, serves: bool = False, existing: bool = False) -> Service:
     """Put the parts together. Without a broker the database is migrated here, and ``serves`` takes the process lock.
+
+    ``existing`` is for commands about what a service knows: they neither make a database nor change its schema.
 
     Raises:
         ConfigurationError: for settings, policy sets or target files that are wrong, for a database that was not migrated,
-            and if another process already serves the same data directory.
+            if another process already serves the same data directory, and with ``existing`` if there is no database.
         Retryable: ``STORE_UNREACHABLE`` if the database does not answer or cannot be opened.
     """
     embedded = settings.broker_url is None
+    if existing:
+        demand_database(settings)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as undo:  # a start that fails leaves no lock and no connection behind
         guard = _guard(settings.data_dir) if serves and embedded else None
@@ -135,9 +139,9 @@ def build(settings: Settings, *, serves: bool = False) -> Service:
         engine = make_engine(settings.database_url)
         undo.callback(engine.dispose)
         with reaching_the_database():
-            if embedded:
+            if embedded and not existing:
                 migrate(engine)
-            pending = [] if embedded else pending_revisions(engine)
+            pending = pending_revisions(engine)
         if pending:
             raise ConfigurationError(
                 "the database is not migrated: run `gatekeeper migrate`", code="CONFIG_MIGRATION",
@@ -159,7 +163,7 @@ def build_worker(settings: Settings) -> Service:
             "workers need a broker; without one `gatekeeper serve` does the work itself",
             code="CONFIG_BROKER_URL", expected="redis://HOST:PORT/NUMBER", found="none",
         )  # fmt: skip
-    return build(settings)
+    return build(settings, existing=True)
 
 
 def _put_together(settings: Settings, engine: Engine, guard: int | None) -> Service:

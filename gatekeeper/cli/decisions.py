@@ -69,7 +69,7 @@ reason = click.option("--reason", required=True, help="Why; shown with the verdi
 def _service() -> Iterator[bootstrap.Service]:
     settings = bootstrap.load_settings()
     bootstrap.configure_logs(settings, quiet=True)
-    service = bootstrap.build(settings)
+    service = bootstrap.build(settings, existing=True)
     try:
         yield service
     finally:
@@ -169,16 +169,17 @@ def withdraw(pull: tuple[str, int], digest: str, by: str, reason: str, json_want
 def list_decisions(pull: tuple[str, int], json_wanted: bool) -> None:
     """List what people decided about a pull request, and what is left to decide."""
     with _service() as service:
-        rows, open_ones = decided.listed(service.ctx, *pull)
+        found = decided.listed(service.ctx, *pull)
     if json_wanted:
-        left = [
-            finding.model_dump(mode="json", include={"policy", "code", "path", "waivable_by"}) for finding in open_ones
-        ]
-        click.echo(json.dumps({"decisions": [row.model_dump(mode="json") for row in rows], "waivable": left}, indent=2))
+        of_a_finding = {"policy", "code", "path", "waivable_by"}
+        document = found.model_dump(mode="json", exclude={"waivable"}) | {
+            "waivable": [finding.model_dump(mode="json", include=of_a_finding) for finding in found.waivable]
+        }
+        click.echo(json.dumps(document, indent=2))
         return
-    if not rows:
+    if not found.decisions:
         click.echo("nothing was decided")
-    for row in rows:
+    for row in found.decisions:
         # One fact a line and the digest whole, so that it can be copied for `withdraw`.
         click.echo(
             f"{row.kind} by {printable(row.by)} at {row.at:%Y-%m-%d %H:%M} for head {row.head_sha[:12]}: {row.state}"
@@ -186,10 +187,10 @@ def list_decisions(pull: tuple[str, int], json_wanted: bool) -> None:
         for line in (row.what, row.reason and f"reason: {row.reason}", row.digest):
             if line:
                 click.echo(f"  {printable(line)}")
-    for finding in open_ones:
-        owners = " or ".join(finding.waivable_by) or "a maintainer"
-        where = " ".join(part for part in (finding.policy, finding.code, finding.path) if part)
-        click.echo(printable(f"may be waived by {owners}: {where}"))
+    click.echo(f"left to decide for head {found.head_sha}:" if found.left else "nothing is left to decide")
+    for each in found.left:
+        click.echo(printable(f"{each.what} ({' or '.join(each.by) or 'a maintainer'})"))
+        click.echo(printable(f"  {each.command}"))
 
 
 @click.command(cls=Deciding)

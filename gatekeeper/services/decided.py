@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 
+from gatekeeper import texts
 from gatekeeper.context import Context
 from gatekeeper.domain.documents import Value
 from gatekeeper.domain.errors import Rejected
 from gatekeeper.domain.evidence import Approval, BudgetReset, Decided, PullSubject, Waiver, Withdrawal
-from gatekeeper.domain.policy import Effect, Finding
+from gatekeeper.domain.policy import ApprovalRequirement, Effect, Finding
 from gatekeeper.domain.race_evidence import NO_EVIDENCE
+from gatekeeper.domain.repository import RepositoryConfiguration
+from gatekeeper.domain.snapshot import Snapshot
 from gatekeeper.domain.verdict import Verdict
+from gatekeeper.services.evaluate import CONFIGURATION
+from gatekeeper.store.pulls import Pull
 from gatekeeper.store.unit_of_work import ReadUnit
 
 
@@ -28,8 +34,28 @@ class DecisionRow(Value):
     """``in force``, ``withdrawn``, or ``for an older head``."""
 
 
-def listed(ctx: Context, repository: str, number: int) -> tuple[list[DecisionRow], list[Finding]]:
-    """Return what was decided about a pull request, oldest first, and which findings of its verdict may be waived now.
+class ToDecide(Value):
+    """Something that waits for a person: what, who may decide it, and the command to copy."""
+
+    kind: str
+    """``approval`` or ``waiver``."""
+    what: str
+    by: tuple[str, ...]
+    """Logins or teams; empty where the base branch names nobody."""
+    command: str
+
+
+class Listed(Value):
+    """What was decided about a pull request, oldest first, and what is left to decide for its present head."""
+
+    head_sha: str
+    decisions: tuple[DecisionRow, ...]
+    waivable: tuple[Finding, ...]
+    left: tuple[ToDecide, ...]
+
+
+def listed(ctx: Context, repository: str, number: int) -> Listed:
+    """Return what was decided about a pull request and what is left to decide.
 
     Raises:
         Rejected: ``DECISION_UNKNOWN_PULL`` if there is no such pull request here.
@@ -40,8 +66,52 @@ def listed(ctx: Context, repository: str, number: int) -> tuple[list[DecisionRow
         if current is None:
             raise unknown_pull(repository, number)
         latest = uow.latest_verdict(current[0])
+        verdict = latest[1] if latest else None
         subject = PullSubject(repository_id=repository_id, number=number, head_sha=current[1].key.head_sha)
-        return rows(uow, subject), waivable(latest[1] if latest else None)
+        return Listed(
+            head_sha=subject.head_sha,
+            decisions=tuple(rows(uow, subject)),
+            waivable=tuple(waivable(verdict)),
+            left=tuple(left(uow, uow.pull(repository_id, number), current[1], verdict)),
+        )
+
+
+def left(uow: ReadUnit, pull: Pull | None, snapshot: Snapshot, verdict: Verdict | None) -> list[ToDecide]:
+    """Return what people may decide about the head of a snapshot; nothing of one that is closed or has another head by now."""
+    head = snapshot.key.head_sha
+    if verdict is None or pull is None or not pull.open or pull.head_sha != head:
+        return []
+    at = (snapshot.repository, snapshot.key.number, head)
+    found = []
+    for need in (need for result in verdict.results for need in result.requirements):
+        if isinstance(need, ApprovalRequirement):
+            what = f"whether code of {need.author}, who is new here, may be run in the jail"
+            by = _maintainers(uow, snapshot)
+            found.append(ToDecide(kind="approval", what=what, by=by, command=_approve(*at)))
+    for finding in waivable(verdict):
+        what = " ".join(part for part in (finding.code, texts.place(finding)) if part)
+        by = finding.waivable_by or _maintainers(uow, snapshot)
+        command = _waive(*at, finding.policy, finding.code, finding.path)
+        found.append(ToDecide(kind="waiver", what=f"whether {what} may pass", by=by, command=command))
+    return list({each.command: each for each in reversed(found)}.values())[::-1]
+
+
+def _approve(repository: str, number: int, head: str) -> str:
+    """Return the command with which a maintainer lets the code of a head be run."""
+    return f"gatekeeper approve {repository}#{number} --head {head} --by LOGIN"
+
+
+def _waive(repository: str, number: int, head: str, policy: str, code: str, path: str | None) -> str:
+    """Return the command with which somebody who may do that lets a finding pass."""
+    at = f" --path {shlex.quote(path)}" if path else ""
+    return f"gatekeeper waive {repository}#{number} --head {head} --by LOGIN --policy {policy} --code {code}{at} --reason WHY"
+
+
+def _maintainers(uow: ReadUnit, snapshot: Snapshot) -> tuple[str, ...]:
+    try:
+        return uow.document(CONFIGURATION, snapshot.configuration, RepositoryConfiguration).maintainers
+    except Rejected:
+        return ()
 
 
 def waivable(verdict: Verdict | None) -> list[Finding]:

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from gatekeeper.domain.errors import ConfigurationError
@@ -22,13 +22,7 @@ def make_engine(url: str) -> Engine:
         ConfigurationError: for what is no URL (not repeated: it may hold a password), for any other database, because
             nothing else is tested, and for SQLite in memory, because each connection would see a database of its own.
     """
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
-        raise ConfigurationError(
-            "GATEKEEPER_DATABASE_URL is no URL of a database", code="CONFIG_DATABASE",
-            expected="sqlite:///path/to/file.db or postgresql://USER@HOST/NAME",
-        ) from None  # fmt: skip
+    parsed = _parsed(url)
     backend = parsed.get_backend_name()
     if backend == "postgresql":
         if parsed.drivername == "postgresql":
@@ -47,6 +41,22 @@ def make_engine(url: str) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of a SQLite URL, None for another database; raises as :func:`make_engine` for what is no URL."""
+    parsed = _parsed(url)
+    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigurationError(
+            "GATEKEEPER_DATABASE_URL is no URL of a database", code="CONFIG_DATABASE",
+            expected="sqlite:///path/to/file.db or postgresql://USER@HOST/NAME",
+        ) from None  # fmt: skip
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -22,6 +22,7 @@ from gatekeeper.domain.race import RaceRequest
 from gatekeeper.domain.repository import RepositoryConfiguration
 from gatekeeper.domain.snapshot import NULL_ID, Author, Snapshot
 from gatekeeper.domain.verdict import CheckResult, Verdict
+from gatekeeper.services import decided
 from gatekeeper.services.evaluate import CONFIGURATION
 from gatekeeper.store.projections import evidence_of_request, pull_lines
 from gatekeeper.store.pulls import Pull, Repository
@@ -131,6 +132,7 @@ def pull_page(uow: ReadUnit, owner: str, repo: str, number: int) -> PullPage:
         chain=chain(uow, pull.snapshot),
         jobs=tuple(waiting_jobs(uow, pull, snapshot, verdict)),
         published=publications(uow, pull),
+        left=tuple(decided.left(uow, pull, snapshot, verdict)) if snapshot else (),
     )
 
 

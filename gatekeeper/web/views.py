@@ -11,6 +11,7 @@ from gatekeeper.domain.policy import Effect, Finding, Outcome
 from gatekeeper.domain.race import RaceOutcome, RaceStatus
 from gatekeeper.domain.samples import RaceFault, SupportAnswer
 from gatekeeper.domain.snapshot import Author
+from gatekeeper.services.decided import ToDecide
 
 
 class PullRow(Value):
@@ -213,3 +214,5 @@ class PullPage(Value):
     chain: tuple[ChainRow, ...] = ()
     jobs: tuple[WaitingJob, ...] = ()
     published: tuple[PublicationRow, ...] = ()
+    left: tuple[ToDecide, ...] = ()
+    """What waits for a person, with the commands to copy."""

@@ -114,6 +114,46 @@ def test_migrate_says_what_it_did_and_then_that_nothing_is_left(
     assert capsys.readouterr().out == "nothing to do\n"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["decisions", "acme/kernels#1"],
+        ["retry", "acme/kernels#1"],
+        ["approve", "acme/kernels#1", "--head", "a" * 40, "--by", "mira"],
+        ["withdraw", "acme/kernels#1", "sha256:1", "--by", "mira", "--reason", "no"],
+        ["worker"],
+    ],
+)
+def test_a_command_about_what_is_stored_makes_no_database(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    arguments: list[str],
+) -> None:  # fmt: skip
+    if arguments == ["worker"]:
+        monkeypatch.setenv("GATEKEEPER_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GATEKEEPER_DATABASE_URL", "sqlite:///var/gatekeeper.db")
+    assert main(arguments) == 3
+    said = capsys.readouterr().err
+    assert (
+        "CONFIG_DATABASE" in said
+        and str(tmp_path / "var" / "gatekeeper.db") in said
+        and "GATEKEEPER_DATABASE_URL" in said
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_about_what_is_stored_does_not_migrate(
+    environment: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "gatekeeper.db").touch()
+    assert main(["decisions", "acme/kernels#1"]) == 3
+    assert "CONFIG_MIGRATION" in capsys.readouterr().err and (tmp_path / "gatekeeper.db").read_bytes()[:1] in (
+        b"",
+        b"S",
+    )
+    assert main(["migrate"]) == 0
+
+
 def test_help_names_every_command_and_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out

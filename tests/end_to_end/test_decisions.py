@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -217,6 +218,27 @@ def test_a_new_author_waits_for_a_maintainer_who_approves_this_very_head(gate: G
     options = ("--by", "mira", "--reason", "the wrong one")
     assert gate.run("withdraw", HONEST, said["recorded"], *options, head="")[0] == 0
     assert "waiting for an approval" in gate.check(HONEST, "scope")["summary"]
+
+
+def test_what_is_left_to_decide_is_listed_with_the_command_to_copy(gate: Gate) -> None:
+    head = gate.upstream.heads[HONEST.number]
+    command = f"gatekeeper approve {delivery.REPOSITORY}#{HONEST.number} --head {head} --by LOGIN"
+    out = gate.run("decisions", HONEST, head="")[1]
+    assert f"left to decide for head {head}:" in out and f"  {command}\n" in out
+    assert "whether code of ada, who is new here, may be run in the jail (@sample/maintainers)" in out
+    (approval,) = json.loads(gate.run("decisions", HONEST, "--json", head="")[1])["left"]
+    assert (approval["kind"], approval["command"]) == ("approval", command)
+    page = gate.client.get(f"/pulls/{delivery.REPOSITORY}/{HONEST.number}").text
+    assert f"<pre><code>{command}</code></pre>" in page
+    assert main([*command.replace("LOGIN", "mira").split()[1:]]) == 0, "it can be run as it stands"
+    assert "nothing is left to decide" in gate.run("decisions", HONEST, head="")[1]
+    waiver = next(each for each in gate.page(UNGUARDED)["left"] if "ISO_HOOK_UNGUARDED" in each["what"])
+    assert "@k3-owner" in waiver["by"]
+    words = shlex.split(waiver["command"].replace("LOGIN", "k3-owner").replace("WHY", "'it is agreed'"))
+    assert main(words[1:]) == 0
+    assert gate.page(OUTSIDE)["left"] == [], "what nobody may waive is not left to anybody"
+    gate.announce(HONEST, "closed", state="closed")
+    assert gate.page(HONEST)["left"] == []
 
 
 def test_a_budget_is_reset_by_a_maintainer_only(gate: Gate) -> None:

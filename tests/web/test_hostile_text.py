@@ -29,8 +29,8 @@ WHERE = (
     f"/?q={HOSTILE}",
 )
 KNOWN_TAGS = frozenset(re.findall(r"\w+", """
-    a abbr bdi body button caption circle code dd div dl dt em footer form h1 h2 h3 head header html img input label li line
-    link main meta nav ol option p path rect section select span strong svg table tbody td th thead time title tr ul
+    a abbr bdi body button caption circle code dd details div dl dt em footer form h1 h2 h3 head header html img input label
+    li line link main meta nav ol option p path pre rect section select span strong summary svg table tbody td th thead time title tr ul
 """))  # fmt: skip
 VOID = {"img", "input", "link", "meta"}
 SVG = {"circle", "line", "path", "rect"}
