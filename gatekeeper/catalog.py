@@ -85,6 +85,15 @@ def _model(path: Path, root: Path) -> ModelUnderTest:
             expected=", ".join(sorted(problems)) or "at least one problem",
             found=f"{', '.join(model.problems)}; default {model.default_problem}",
         )
+    for architecture, parts in model.on.items():
+        there = {file.stem for file in (folder / parts.folder).glob("*.toml")}
+        if set(parts.problems) != there or parts.default_problem not in there:
+            raise ConfigurationError(
+                f"the problems listed in {path} for {architecture} are not those in its folder `{parts.folder}`",
+                code="CATALOG_MODEL",
+                expected=", ".join(sorted(there)) or "at least one problem",
+                found=f"{', '.join(parts.problems)}; default {parts.default_problem}",
+            )
     return model
 
 

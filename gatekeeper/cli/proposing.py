@@ -186,9 +186,12 @@ def _bound(source: bytes) -> Iterator[str]:
             yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-def limits_of(model: ModelUnderTest, root: Path = ROOT, problem: str | None = None) -> Limits:
-    """Return the ``[limits]`` of a model's problem, the default one if left out; what is not there, or is no count, is left open."""
-    file = root / "kernels_under_test" / model.name / "problems" / f"{problem or model.default_problem}.toml"
+def limits_of(model: ModelUnderTest, root: Path = ROOT, problem: str | None = None, folder: str = "problems") -> Limits:
+    """Return the ``[limits]`` of a model's problem, the default one if left out; what is not there, or is no count, is left open.
+
+    ``folder`` holds the problem's file, below the model's.
+    """
+    file = root / "kernels_under_test" / model.name / folder / f"{problem or model.default_problem}.toml"
     told = tomllib.loads(file.read_text(encoding="utf-8")).get("limits", {})
     if not isinstance(told, dict):
         return Limits()

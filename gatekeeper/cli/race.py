@@ -14,7 +14,7 @@ from gatekeeper.backends.machine import Machine
 from gatekeeper.catalog import load_catalog
 from gatekeeper.cli.answers import Answering, error_document
 from gatekeeper.cli.faults import writable
-from gatekeeper.cli.race_arguments import configurations, edges_of, known, row_counts, source
+from gatekeeper.cli.race_arguments import configurations, edges_of, known, parts_on, source
 from gatekeeper.cli.race_harness import run
 from gatekeeper.cli.race_text import EXIT, document, show, write_json
 from gatekeeper.domain.errors import GatekeeperError, Postponed, Rejected
@@ -37,6 +37,11 @@ RULES = RaceRules(
     raceable_block_sd=0.05,
 )
 """A race of about half a minute for somebody who waits. A verdict's rules come from the policy set instead."""
+DEVICE_RULES = {"steps": 256, "margin": 0.01, "margin_cap": 0.05, "raceable_block_sd": 0.03}
+"""What is otherwise on a device: steps take a hundred microseconds, and beginning and ending a run a millisecond that dilutes the
+gain; blocks differ less (see each target's ``[noise]``)."""
+DEVICE_CONTEXT = 1024
+"""Tokens of a request on a device where nobody says otherwise: twice the steps of a run."""
 
 
 class AnsweringInFile(Answering):
@@ -67,8 +72,12 @@ class AnsweringInFile(Answering):
 )  # fmt: skip
 @click.option("--baseline", help="The same for the baseline; the stock path if left out.")
 @click.option("--rows", default="1,8", show_default=True, help="Token rows of the configurations raced.")
-@click.option("--context", default=256, show_default=True, type=click.IntRange(min=1), help="Tokens of a request.")
-@click.option("--page-size", default=8, show_default=True, type=click.IntRange(min=1), help="Tokens of a cache page.")
+@click.option(
+    "--context", type=click.IntRange(min=1), help=f"Tokens of a request; 256 if left out, {DEVICE_CONTEXT} on a device."
+)
+@click.option(
+    "--page-size", type=click.IntRange(min=1), help="Tokens of a cache page; what the model is raced with if left out."
+)
 @click.option("--dcp", default=1, show_default=True, type=click.IntRange(min=1), help="Ranks of context parallelism.")
 @click.option(
     "--groups", default=RULES.groups, show_default=True, type=click.IntRange(min=1), help="Groups of a block."
@@ -91,8 +100,8 @@ def race(
     candidate: str | None,
     baseline: str | None,
     rows: str,
-    context: int,
-    page_size: int,
+    context: int | None,
+    page_size: int | None,
     dcp: int,
     groups: int,
     boundaries: int,
@@ -110,21 +119,25 @@ def race(
         )
     catalog = load_catalog()
     chosen = catalog.models[known("--model", model, catalog.models)]
-    problem = known("--problem", problem or chosen.default_problem, chosen.problems)
+    machine = catalog.targets[known("--target", target, catalog.targets)]
+    parts, own = parts_on(chosen, machine), machine.architecture == "cpu"
+    rules = RULES if own else RULES.model_copy(update=DEVICE_RULES)
+    problem = known("--problem", problem or parts.default_problem, parts.problems)
     asked = configurations(
-        chosen, problem, rows=rows, context=context, page_size=page_size, ranks=dcp, steps=RULES.steps
-    )
+        chosen, parts, problem, rows=rows, context=context or (256 if own else DEVICE_CONTEXT),
+        page_size=page_size or parts.page_size, ranks=dcp, steps=rules.steps,
+    )  # fmt: skip
     request = RaceRequest(
         purpose="local",
         model=model,
         problem=problem,
         suite=chosen.suite,
-        target=catalog.targets[known("--target", target, catalog.targets)],
-        candidate=source(candidate or chosen.candidate),
-        baseline=source(baseline or chosen.baseline),
+        target=machine,
+        candidate=source(candidate or parts.candidate),
+        baseline=source(baseline or parts.baseline),
         configurations=asked,
-        boundary_pool=edges_of(row_counts(rows), context, page_size, dcp) if boundaries else (),
-        rules=RULES.model_copy(update={"groups": groups, "boundary_points": boundaries, "long_steps": long_steps}),
+        boundary_pool=edges_of(asked) if boundaries else (),
+        rules=rules.model_copy(update={"groups": groups, "boundary_points": boundaries, "long_steps": long_steps}),
     )
     try:
         with quiet_machine(Machine()):

@@ -11,7 +11,7 @@ import click
 from gatekeeper.catalog import ROOT
 from gatekeeper.cli.proposing import limits_of
 from gatekeeper.domain.boundary_pool import branching_contexts
-from gatekeeper.domain.catalog import ModelUnderTest
+from gatekeeper.domain.catalog import HardwareTarget, ModelUnderTest, OnArchitecture
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.race import ENTRY_POINT, CodeSource, InstalledSource, LocalSource
 
@@ -27,6 +27,21 @@ def known(option: str, name: str, names: Iterable[str]) -> str:
     if name not in names:
         raise click.UsageError(f"expected {option} as one of {', '.join(sorted(names))}; found {name!r}")
     return name
+
+
+def parts_on(model: ModelUnderTest, target: HardwareTarget) -> OnArchitecture:
+    """Return what of a model is raced on a target.
+
+    Raises:
+        click.UsageError: if it has nothing for the target's architecture.
+    """
+    parts = model.parts(target)
+    if parts is None:
+        raise click.UsageError(
+            f"expected --target of an architecture that {model.name} can be raced on, "
+            f"{', '.join(['cpu', *sorted(model.on)])}; found {target.name!r} of {target.architecture}"
+        )
+    return parts
 
 
 def source(spec: str) -> CodeSource:
@@ -73,14 +88,22 @@ def row_counts(text: str) -> list[int]:
 
 
 def configurations(
-    model: ModelUnderTest, problem: str, *, rows: str, context: int, page_size: int, ranks: int, steps: int
+    model: ModelUnderTest,
+    parts: OnArchitecture,
+    problem: str,
+    *,
+    rows: str,
+    context: int,
+    page_size: int,
+    ranks: int,
+    steps: int,
 ) -> tuple[Configuration, ...]:
     """Return the configurations that are asked for; a run has at least ``steps`` steps, so a context has as many tokens.
 
     Raises:
         click.UsageError: for a size that no configuration has, or that the problem's file does not list.
     """
-    limits, counts = limits_of(model, problem=problem), row_counts(rows)
+    limits, counts = limits_of(model, problem=problem, folder=parts.folder), row_counts(rows)
     of = f"problem {problem}"
     for count in counts:
         _within("--rows", count, 1, limits.rows or _most("rows"), of)
@@ -89,7 +112,13 @@ def configurations(
     sizes = limits.decode_context_parallel
     _among("--dcp", ranks, sizes or (1, _most("decode_context_parallel")), of, ranged=not sizes)
     return tuple(
-        Configuration(rows=count, context=context, page_size=page_size, decode_context_parallel=ranks)
+        Configuration(
+            rows=count,
+            context=context,
+            page_size=page_size,
+            tensor_parallel=parts.tensor_parallel,
+            decode_context_parallel=ranks,
+        )
         for count in counts
     )
 
@@ -111,10 +140,10 @@ def _among(option: str, value: int, sizes: tuple[int, ...], of: str, *, ranged: 
         raise click.UsageError(f"expected {option} as one of {', '.join(map(str, sizes))} ({of}); found {value}")
 
 
-def edges_of(rows: Sequence[int], context: int, page_size: int, ranks: int) -> tuple[Configuration, ...]:
-    """Return what a boundary search up to ``context`` draws from: contexts that code may branch on, each with one number of rows."""
-    marks = [mark for mark in branching_contexts(1, context, page_size, ranks) if mark != context]
-    return tuple(
-        Configuration(rows=rows[index % len(rows)], context=mark, page_size=page_size, decode_context_parallel=ranks)
-        for index, mark in enumerate(marks)
-    )
+def edges_of(asked: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """Return what a boundary search below the context asked for draws from: contexts that code may branch on, each with one number of
+    rows."""
+    one = asked[0]
+    marks = branching_contexts(1, one.context, one.page_size, one.decode_context_parallel)
+    inner = [mark for mark in marks if mark != one.context]
+    return tuple(asked[index % len(asked)].model_copy(update={"context": mark}) for index, mark in enumerate(inner))

@@ -57,6 +57,7 @@ class OnArchitecture(Value):
     baseline: str = Field(description="module:attribute of the stock baseline")
     candidate: str = Field(description="module:attribute of the house candidate")
     kernels_per_layer: dict[str, int] = Field(default={}, description="kernels per layer by arm: baseline, candidate")
+    folder: str = Field(default="problems", description="folder of the problems' files, below the model's")
     tensor_parallel: int = Field(default=1, gt=0, description="ranks that the problem's one rank belongs to")
     page_size: int = Field(default=8, gt=0, description="tokens of a cache page where nobody says otherwise")
 
@@ -81,7 +82,7 @@ class ModelUnderTest(Document):
     def parts(self, target: HardwareTarget) -> OnArchitecture | None:
         """Return what is raced on a target: the model's own parts on a CPU; None where it has none for the architecture."""
         if target.architecture == "cpu":
-            own = self.model_dump(include=set(OnArchitecture.model_fields) - {"tensor_parallel", "page_size"})
+            own = self.model_dump(include=set(OnArchitecture.model_fields) - {"folder", "tensor_parallel", "page_size"})
             return OnArchitecture(**own)
         return self.on.get(target.architecture)
 

@@ -8,6 +8,7 @@ import threading
 
 import click
 import pytest
+import torch
 
 from gatekeeper.backends.machine import Machine
 from gatekeeper.catalog import load_catalog
@@ -91,6 +92,11 @@ RACE = ["race", "--model", "kimi_k3"]
         (["--problem", "nope"], "expected --problem as one of opening, tiny, tp8, verify, whole; found 'nope'"),
         (["--model", "nope"], "expected --model as one of kimi_k3; found 'nope'"),
         (["--target", "nope"], "expected --target as one of "),
+        (["--target", "gb300"], "can be raced on, cpu, sm_90a; found 'gb300' of sm_103a"),
+        (["--target", "h200", "--problem", "tiny"], "expected --problem as one of rank_kda; found 'tiny'"),
+        (["--target", "h200", "--page-size", "8"], "expected --page-size as one of 32, 64 (problem rank_kda); found 8"),
+        (["--target", "h200", "--context", "255"], "expected --context from 256 to 131072 (problem rank_kda)"),
+        (["--target", "h200", "--rows", "65"], "expected --rows from 1 to 64 (problem rank_kda); found 65"),
         (["--candidate", f"{KIMI}.candidate.gat:candidate"], "candidate/gat.py"),
         (["--candidate", "/nowhere::a:b"], "expected PATH of '/nowhere::a:b' as a directory"),
         (["--candidate", ".::no.such:candidate"], "no/such.py"),
@@ -113,6 +119,16 @@ def test_a_module_of_the_checkout_without_its_path_is_recognised(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert main([*RACE, "--candidate", "mine.gate:candidate"]) == 64
     assert "did you mean .::mine.gate:candidate?" in capsys.readouterr().err
+
+
+def test_a_machine_without_the_targets_device_could_not_decide_and_says_what_it_is(tmp_path, capsys):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a device")
+    file = tmp_path / "race.json"
+    assert main(["race", "--model", "kimi_k3", "--target", "h200", "--rows", "1", "--json", str(file)]) == 3
+    said = capsys.readouterr().err
+    assert "RACE_DEVICE" in said and "sm_90a" in said and "no CUDA device" in said
+    assert json.loads(file.read_text())["findings"][0]["code"] == "RACE_DEVICE"
 
 
 def test_what_only_the_harness_knows_about_a_problem_is_wrong_usage_too(tmp_path, capsys):
