@@ -95,12 +95,14 @@ def main() -> None:
             baseline=InstalledSource(entry_point=model.baseline), rules=rules,
             configurations=(Configuration(rows=1, context=256, page_size=8),),
         )  # fmt: skip
-        source = random.Random(options.seed)  # noqa: S311
+        source = random.Random(options.seed)
         found = Counter(outcome(request, units, options.gain, source) for _ in range(options.races))
         better = found["better"] + found["held"]
         low, high = interval(better, options.races)
         share = f"{better / options.races:.4f} ({low:.4f} to {high:.4f})"
-        print(f"{label}: {len(units)} units, true ratio {math.exp(math.log(options.gain)):.3f}, better {share}; {dict(found)}")
+        print(
+            f"{label}: {len(units)} units, true ratio {math.exp(math.log(options.gain)):.3f}, better {share}; {dict(found)}"
+        )
 
 
 if __name__ == "__main__":
