@@ -25,6 +25,33 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"GATEKEEPER_{name}", raising=False)
 
 
+@pytest.mark.parametrize(
+    ("values", "named", "found"),
+    [
+        ({}, "GATEKEEPER_WEBHOOK_SECRET is not set", "found nothing"),
+        ({"webhook_secret": "short"}, "GATEKEEPER_WEBHOOK_SECRET is too short", "found 5 bytes"),
+        (
+            {"webhook_secret": LONG, "previous_webhook_secret": "old"},
+            "GATEKEEPER_PREVIOUS_WEBHOOK_SECRET",
+            "found 3 bytes",
+        ),
+        ({"webhook_secrets": {"demo/vllm": ["short"]}}, "GATEKEEPER_WEBHOOK_SECRETS, for demo/vllm,", "found 5 bytes"),
+        (
+            {"webhook_secrets": {"demo/vllm": [LONG] * 3}},
+            "GATEKEEPER_WEBHOOK_SECRETS, for demo/vllm,",
+            "found 3 secrets",
+        ),
+    ],
+)
+def test_a_secret_that_will_not_do_is_named_with_how_to_make_one(
+    values: dict[str, object], named: str, found: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        bootstrap.keyring(Settings(**values))  # type: ignore[arg-type]
+    said = str(refused.value)
+    assert named in said and found in said and ("openssl rand -hex 32" in said) == ("bytes" in said)
+
+
 def test_secrets_are_read_by_scope(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEKEEPER_WEBHOOK_SECRET", LONG)
     monkeypatch.setenv("GATEKEEPER_PREVIOUS_WEBHOOK_SECRET", OTHER)

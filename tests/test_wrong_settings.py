@@ -40,7 +40,11 @@ def _sound_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             f"postgresql://me:{PASSWORD}@127.0.0.1:1/name",
             "STORE_UNREACHABLE: the database cannot be used",
         ),
-        ("DATABASE_URL", "sqlite:////dev/null/a.db", "OS_ERROR"),
+        (
+            "DATABASE_URL",
+            "sqlite:////dev/null/a.db",
+            "CONFIG_DATABASE: the folder of the file in GATEKEEPER_DATABASE_URL cannot be made",
+        ),
         ("DATABASE_URL", "sqlite:///{folder}", "STORE_UNREACHABLE: the database cannot be used"),
         ("DATABASE_URL", "sqlite:///{folder}/text", "STORE_UNREACHABLE: the database cannot be used"),
         (
@@ -52,12 +56,12 @@ def _sound_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         (
             "BROKER_URL",
             f"a-host-{PASSWORD}",
-            "CONFIG_BROKER_URL: GATEKEEPER_BROKER_URL is wrong: Value error, expected redis://",
+            "CONFIG_BROKER_URL: GATEKEEPER_BROKER_URL is wrong (expected redis://",
         ),
         (
             "BROKER_URL",
             f"amqp://me:{PASSWORD}@host",
-            "CONFIG_BROKER_URL: GATEKEEPER_BROKER_URL is wrong: Value error, expected redis://",
+            "CONFIG_BROKER_URL: GATEKEEPER_BROKER_URL is wrong (expected redis://",
         ),
     ],
 )
@@ -89,7 +93,8 @@ def test_settings_are_known_by_their_names_in_any_case() -> None:
     environment = {"GATEKEEPER_PORT": "1", "gatekeeper_host": "h", "GATEKEEPER_HOSTS": "h", "HOME": "/"}
     assert bootstrap.unknown_settings(environment) == ["GATEKEEPER_HOSTS"]
     assert bootstrap.nearest_setting("GATEKEEPER_HOSTS") == "GATEKEEPER_HOST"
-    assert bootstrap.nearest_setting("GATEKEEPER_WEATHER") is None
+    for name in ("WEATHER", "FOO", "HOSTNAME"):
+        assert bootstrap.nearest_setting(f"GATEKEEPER_{name}") is None, "the prefix makes nothing alike"
 
 
 @pytest.mark.parametrize(

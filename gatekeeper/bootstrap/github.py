@@ -32,21 +32,21 @@ def github_app(settings: Settings) -> GithubApp | None:
     if not settings.github_app:
         if secret is not None or file is not None:
             raise ConfigurationError(
-                "a private key is set and no GitHub App", code="CONFIG_GITHUB_APP",
-                expected="GATEKEEPER_GITHUB_APP, the App's client id", found="none",
+                "a private key is set and GATEKEEPER_GITHUB_APP is not", code="CONFIG_GITHUB_APP",
+                expected="the App's client id or number", found="none",
             )  # fmt: skip
         return None
     if (secret is None) == (file is None):
         raise ConfigurationError(
-            "the GitHub App has no private key, or two", code="CONFIG_GITHUB_PRIVATE_KEY",
+            "the App of GATEKEEPER_GITHUB_APP has no private key, or two", code="CONFIG_GITHUB_PRIVATE_KEY",
             expected="GATEKEEPER_GITHUB_PRIVATE_KEY_FILE or GATEKEEPER_GITHUB_PRIVATE_KEY", found="none" if file is None else "both",
         )  # fmt: skip
     try:
         key = secret.get_secret_value() if secret is not None else (file or Path()).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            "the private key cannot be read", code="CONFIG_GITHUB_PRIVATE_KEY_FILE",
-            expected="a readable file in PEM", found=type(error).__name__,
+            "the file of GATEKEEPER_GITHUB_PRIVATE_KEY_FILE cannot be read", code="CONFIG_GITHUB_PRIVATE_KEY_FILE",
+            expected="a readable file in PEM", found=f"{file}: {type(error).__name__}",
         ) from None  # fmt: skip
     # Many places that keep variables hold one line only: there the key's line ends are written out.
     identity = Identity(settings.github_app, key.replace("\\n", "\n"), settings.github_api_url)

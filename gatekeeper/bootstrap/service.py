@@ -20,6 +20,7 @@ from gatekeeper.bootstrap.github import github_app, outside
 from gatekeeper.catalog import load_catalog
 from gatekeeper.config import Settings
 from gatekeeper.context import Context, JobQueue
+from gatekeeper.domain.catalog import Catalog
 from gatekeeper.domain.errors import ConfigurationError
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.race import RaceRequest
@@ -131,8 +132,10 @@ def build(settings: Settings, *, serves: bool = False, existing: bool = False) -
     embedded = settings.broker_url is None
     if existing:
         demand_database(settings)
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as undo:  # a start that fails leaves no lock and no connection behind
+        parts = _parts(settings)  # first all that settings may have wrong, then whatever writes
+        undo.callback(parts.close)
+        _make_folder(settings.data_dir)
         guard = _guard(settings.data_dir) if serves and embedded else None
         if guard is not None:
             undo.callback(os.close, guard)
@@ -147,7 +150,7 @@ def build(settings: Settings, *, serves: bool = False, existing: bool = False) -
                 "the database is not migrated: run `gatekeeper migrate`", code="CONFIG_MIGRATION",
                 expected="the newest schema", found=f"one that lacks {', '.join(pending)}",
             )  # fmt: skip
-        made = _put_together(settings, engine, guard)
+        made = _put_together(settings, parts, engine, guard)
         undo.pop_all()
     return made
 
@@ -166,30 +169,69 @@ def build_worker(settings: Settings) -> Service:
     return build(settings, existing=True)
 
 
-def _put_together(settings: Settings, engine: Engine, guard: int | None) -> Service:
+@dataclass(frozen=True)
+class _Parts:
+    """What is made of the settings alone."""
+
+    books: dict[str, PolicyBook]
+    catalog: Catalog
+    mirrors: Mirrors
+    github: GithubApp | None
+
+    def close(self) -> None:
+        self.mirrors.close()
+        if self.github is not None:
+            self.github.close()
+
+
+def _parts(settings: Settings) -> _Parts:
+    books, catalog = load_books(settings.policy_set), load_catalog()
+    try:
+        mirrors = Mirrors(settings.data_dir / "mirrors", settings.git_base_url)
+    except ConfigurationError as error:
+        named = "@" in settings.git_base_url  # what stands before it may be a password
+        raise ConfigurationError(
+            "GATEKEEPER_GIT_BASE_URL is no address that repositories may be fetched from", code="CONFIG_GIT_BASE_URL",
+            expected=error.expected, found="one that names a user" if named else error.found,
+        ) from None  # fmt: skip
+    return _Parts(books, catalog, mirrors, github_app(settings))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            "the folder of GATEKEEPER_DATA_DIR cannot be made", code="CONFIG_DATA_DIR",
+            expected="a directory that may be written to", found=f"{folder.absolute()}: {error.strerror}",
+        ) from None  # fmt: skip
+
+
+def _put_together(settings: Settings, parts: _Parts, engine: Engine, guard: int | None) -> Service:
     local = LocalQueue(settings.worker_threads, settings.race_slots) if settings.broker_url is None else None
     box: list[JobQueue] = []
     store = Store(engine, lambda job_ids: box[0].notify(job_ids))
     broker, jobs_queue = _queue(settings, store, local)
     box.append(jobs_queue)
     runner = SubprocessRunner(probe_seconds=settings.probe_seconds)
-    github = github_app(settings)
-    forge, publishers = outside(settings, store, github)
+    forge, publishers = outside(settings, store, parts.github)
     ctx = Context(
         store=store,
         clock=SystemClock(),
         queue=jobs_queue,
         runner=runner,
         forge=forge,
-        mirrors=Mirrors(settings.data_dir / "mirrors", settings.git_base_url),
+        mirrors=parts.mirrors,
         publishers=publishers,
-        catalog=load_catalog(),
-        books=load_books(settings.policy_set),
+        catalog=parts.catalog,
+        books=parts.books,
         default_policy_set=settings.policy_set,
         lease=timedelta(seconds=settings.lease_seconds),
         coalesce=timedelta(seconds=settings.coalesce_seconds),
     )
-    return Service(settings=settings, ctx=ctx, runner=runner, local=local, broker=broker, guard=guard, github=github)
+    return Service(
+        settings=settings, ctx=ctx, runner=runner, local=local, broker=broker, guard=guard, github=parts.github
+    )
 
 
 def _queue(settings: Settings, store: Store, local: LocalQueue | None) -> tuple[Any, JobQueue]:
@@ -232,21 +274,20 @@ def load_books(default: str) -> dict[str, PolicyBook]:
     books = open_installed_books()
     if default not in books:
         raise ConfigurationError(
-            "the default policy set is not installed", code="CONFIG_POLICY_SET",
+            "GATEKEEPER_POLICY_SET names a policy set that is not installed", code="CONFIG_POLICY_SET",
             expected=", ".join(sorted(books)) or "an installed policy set", found=default,
         )  # fmt: skip
     return books
 
 
 def _guard(folder: Path) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / "service.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         raise ConfigurationError(
-            "another process serves this directory", code="CONFIG_DATA_DIR",
+            "another process serves the directory of GATEKEEPER_DATA_DIR", code="CONFIG_DATA_DIR",
             expected="one embedded service for each data directory", found=str(folder),
         ) from None  # fmt: skip
     return descriptor

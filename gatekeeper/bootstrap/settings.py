@@ -8,12 +8,15 @@ import os
 from collections.abc import Mapping
 
 import structlog
+from annotated_types import Ge, Le
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
 from gatekeeper import logs
 from gatekeeper.config import Settings
 from gatekeeper.domain.errors import ConfigurationError
+from gatekeeper.github.signatures import MINIMUM_SECRET_BYTES
 from gatekeeper.github.tenants import Keyring, make_keyring
 from gatekeeper.services.deliveries import Quotas
 
@@ -25,22 +28,44 @@ def load_settings() -> Settings:
     """Read the settings from the environment.
 
     Raises:
-        ConfigurationError: ``CONFIG_<FIELD>`` for the first value that is wrong; the value itself is not repeated.
+        ConfigurationError: ``CONFIG_<FIELD>`` for the first value that is wrong; the value itself is repeated only where it cannot
+            be a secret.
     """
     try:
         return Settings()
     except SettingsError as error:  # a list or an object that is not JSON; the error tells its field in its text only
-        field = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "settings").upper()
+        name = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "settings")
+        described = Settings.model_fields[name].description if name in Settings.model_fields else ""
         raise ConfigurationError(
-            f"GATEKEEPER_{field} is wrong: it cannot be read", code=f"CONFIG_{field}", expected="JSON",
-            found="something else",
+            f"{PREFIX}{name.upper()} is wrong: it cannot be read", code=f"CONFIG_{name.upper()}",
+            expected=f"JSON: {described}", found="something else",
         ) from None  # fmt: skip
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]).upper() or "SETTINGS"
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        where = ".".join([name.upper(), *(str(part) for part in first["loc"][1:])])
+        field = Settings.model_fields.get(name)
+        open_value = field is not None and (field.annotation in (int, float) or first["type"] == "literal_error")
         raise ConfigurationError(
-            f"GATEKEEPER_{field} is wrong: {first['msg']}", code=f"CONFIG_{field.split('.')[0]}"
-        ) from None
+            f"{PREFIX}{where} is wrong", code=f"CONFIG_{name.upper()}",
+            expected=_expected(field, first["type"], first["msg"]),
+            found=repr(first["input"])[:100] if open_value else "something else",
+        ) from None  # fmt: skip
+
+
+def _expected(field: FieldInfo | None, kind: str, message: str) -> str:
+    """Return in words what a setting must be: its form, and what it is for."""
+    form = message.removeprefix("Value error, ").removeprefix("Input should be ").removeprefix("expected ")
+    if field is None:
+        return form
+    if field.annotation in (int, float):
+        least = next((limit.ge for limit in field.metadata if isinstance(limit, Ge)), None)
+        most = next((limit.le for limit in field.metadata if isinstance(limit, Le)), None)
+        form = "a whole number" if field.annotation is int else "a number"
+        form += f" from {least} to {most}" if most is not None else f" of at least {least}"
+    elif kind == "string_pattern_mismatch":
+        form = "http:// or https:// with a host, and a port where it has one, without a path"
+    return f"{form}: {field.description}"
 
 
 def keyring(settings: Settings) -> Keyring:
@@ -50,18 +75,44 @@ def keyring(settings: Settings) -> Keyring:
         ConfigurationError: ``CONFIG_WEBHOOK_SECRET`` if no secret is set or one is shorter than 32 bytes,
             ``CONFIG_WEBHOOK_SECRETS`` if one is kept under something that is no scope.
     """
-    everywhere = [settings.webhook_secret, settings.previous_webhook_secret]
-    given = [secret.get_secret_value().encode() for secret in everywhere if secret is not None]
+    everywhere = {
+        "WEBHOOK_SECRET": settings.webhook_secret,
+        "PREVIOUS_WEBHOOK_SECRET": settings.previous_webhook_secret,
+    }
+    given = {name: secret.get_secret_value().encode() for name, secret in everywhere.items() if secret is not None}
     scoped = {
         scope: tuple(secret.get_secret_value().encode() for secret in secrets)
         for scope, secrets in settings.webhook_secrets.items()
     }
+    if scoped and list(given.values()) == [b""]:
+        given = {}
+    for name, secret in given.items():
+        _demand_long(name, secret)
+    for scope, secrets in scoped.items():
+        name = f"WEBHOOK_SECRETS, for {scope[:120]},"
+        if not 1 <= len(secrets) <= 2:
+            raise ConfigurationError(
+                f"{PREFIX}{name} is not as it should be", code="CONFIG_WEBHOOK_SECRET",
+                expected="a list of one secret, or of two while it is rotated", found=f"{len(secrets)} secrets",
+            )  # fmt: skip
+        for secret in secrets:
+            _demand_long(name, secret)
     return make_keyring(
-        () if scoped and given == [b""] else given,
+        tuple(given.values()),
         scoped,
         repositories=settings.allowed_repositories,
         installations=settings.allowed_installations,
     )
+
+
+def _demand_long(name: str, secret: bytes) -> None:
+    length = len(secret.strip())
+    if length < MINIMUM_SECRET_BYTES:
+        raise ConfigurationError(
+            f"{PREFIX}{name} is {'too short to protect anything' if length else 'not set'}", code="CONFIG_WEBHOOK_SECRET",
+            expected=f"at least {MINIMUM_SECRET_BYTES} bytes, such as `openssl rand -hex 32` prints, and the same at GitHub",
+            found=f"{length} bytes" if length else "nothing",
+        )  # fmt: skip
 
 
 def quotas(settings: Settings) -> Quotas:
@@ -94,6 +145,7 @@ def unknown_settings(environment: Mapping[str, str]) -> list[str]:
 
 
 def nearest_setting(name: str) -> str | None:
-    """Return the setting that is spelt most like ``name``, or None if none is."""
-    known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
-    return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None)
+    """Return the setting that is spelt most like ``name``, or None if none is. The prefix, which all have, makes nothing alike."""
+    known = [field.upper() for field in Settings.model_fields]
+    close = difflib.get_close_matches(name.upper().removeprefix(PREFIX), known, n=1, cutoff=0.8)
+    return f"{PREFIX}{close[0]}" if close else None

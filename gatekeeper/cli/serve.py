@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 @click.command()
 def serve() -> None:
     """Serve webhooks, pages and the API; without a broker, do the work too."""
-    from gatekeeper.web.server import run
+    from gatekeeper.web.server import listen, run
 
     settings = bootstrap.load_settings()
     bootstrap.keyring(settings)  # refuses to start before anything is opened
     bootstrap.configure_logs(settings)
-    service = bootstrap.build(settings, serves=True)
-    try:
-        app = web_app(service)
-        service.start()
-        run(app, settings.host, settings.port)
-    finally:
-        service.close()
+    with listen(
+        settings.host, settings.port
+    ) as sockets:  # taken first: a port that is not free leaves no database behind
+        service = bootstrap.build(settings, serves=True)
+        try:
+            app = web_app(service)
+            service.start()
+            run(app, sockets)
+        finally:
+            service.close()
 
 
 def web_app(service: bootstrap.Service) -> FastAPI:

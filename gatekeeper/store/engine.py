@@ -30,13 +30,27 @@ def make_engine(url: str) -> Engine:
         return create_engine(parsed, pool_pre_ping=True, pool_size=16, max_overflow=16)
     if backend != "sqlite":
         raise ConfigurationError(
-            "this database is not supported", code="CONFIG_DATABASE", expected="sqlite or postgresql", found=backend
+            "the database of GATEKEEPER_DATABASE_URL is not supported",
+            code="CONFIG_DATABASE",
+            expected="sqlite or postgresql",
+            found=backend,
         )
     if not parsed.database or parsed.database == ":memory:":
         raise ConfigurationError(
-            "SQLite must live in a file", code="CONFIG_DATABASE", expected="sqlite:///path/to/file.db", found=url
+            "GATEKEEPER_DATABASE_URL names SQLite without a file",
+            code="CONFIG_DATABASE",
+            expected="sqlite:///path/to/file.db",
+            found=url,
         )
-    Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(parsed.database).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            "the folder of the file in GATEKEEPER_DATABASE_URL cannot be made", code="CONFIG_DATABASE",
+            expected="sqlite:///path/to/file.db in a directory that may be written to",
+            found=f"{folder.absolute()}: {error.strerror}",
+        ) from None  # fmt: skip
     engine = create_engine(parsed, pool_size=32, max_overflow=32, connect_args={"check_same_thread": False})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

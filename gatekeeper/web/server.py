@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import ClassVar, cast
 
 import uvicorn
@@ -15,9 +18,13 @@ from fastapi import FastAPI
 from structlog import get_logger
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gatekeeper.domain.errors import ConfigurationError
+
 HEADER_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 5
 STOP_SECONDS = 5
+BACKLOG = 2048
+"""Connections that may wait to be taken; uvicorn's own default."""
 log = get_logger(__name__)
 
 
@@ -83,12 +90,48 @@ def make_server(app: FastAPI, host: str, port: int, *, header_seconds: float = H
     return uvicorn.Server(configuration)
 
 
-def run(app: FastAPI, host: str, port: int) -> None:
+@contextmanager
+def listen(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """Bind every address of ``host``, and yield the sockets; nobody is answered before :func:`run`.
+
+    Raises:
+        ConfigurationError: ``CONFIG_HOST`` for a name that has no address, ``CONFIG_PORT`` for one that cannot be had.
+    """
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigurationError(
+            "GATEKEEPER_HOST is no address of this machine", code="CONFIG_HOST", expected="127.0.0.1, 0.0.0.0, :: or a name",
+            found=f"{host!r}: {error.strerror}",
+        ) from None  # fmt: skip
+    with ExitStack() as opened:
+        sockets = []
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            made = opened.enter_context(socket.socket(family, kind, protocol))
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family is socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                made.bind(address)
+                # A bound socket that does not listen would let another process take the same port.
+                made.listen(BACKLOG)
+            except OSError as error:
+                raise ConfigurationError(
+                    "the address of GATEKEEPER_HOST and GATEKEEPER_PORT cannot be had", code="CONFIG_PORT",
+                    expected="a port that is free; another one is set with GATEKEEPER_PORT",
+                    found=f"{address[0]} port {port}: {error.strerror}",
+                ) from None  # fmt: skip
+            sockets.append(made)
+        yield sockets
+
+
+def run(app: FastAPI, sockets: list[socket.socket]) -> None:
     """Serve until SIGTERM or SIGINT, and return then, so that the caller can put away what it has opened."""
     # uvicorn raises the signal once more after its own shutdown: with the default handler that would end the process here.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        make_server(app, host, port).run()
+        host, port = sockets[0].getsockname()[:2]
+        make_server(app, host, port).run(sockets=sockets)
     except KeyboardInterrupt:
         log.info("interrupted")
     finally:

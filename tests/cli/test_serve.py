@@ -20,18 +20,22 @@ from gatekeeper.catalog import ROOT
 from gatekeeper.cli import main
 
 
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     handlers = logging.getLogger().handlers[:]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     values = {
         "DATABASE_URL": f"sqlite:///{tmp_path / 'gatekeeper.db'}",
         "DATA_DIR": str(tmp_path / "data"),
         "WEBHOOK_SECRET": "s" * 40,
         "POLICY_SET": "demo",
-        "PORT": str(port),
+        "PORT": port,
         "BASE_URL": f"http://127.0.0.1:{port}",
     }
     for name, value in values.items():
@@ -70,11 +74,23 @@ def test_serve_answers_refuses_a_second_one_and_ends_in_order_on_a_signal(enviro
     with serving(environment) as process:
         answer = httpx.get(f"{environment['GATEKEEPER_BASE_URL']}/readyz").json()
         assert answer["checks"] == {"database": "ok", "mirrors": "ok", "worker": "ok"} and answer["queue"] == {}
-        second = gatekeeper(environment | {"GATEKEEPER_PORT": "1"}, "serve")
+        before = process.poll()
+        second = gatekeeper(
+            environment | {"GATEKEEPER_DATA_DIR": "/no/such", "GATEKEEPER_DATABASE_URL": "sqlite:////no/such/a.db"},
+            "serve",
+        )
+        said = second.communicate(timeout=60)[1].splitlines()
+        port = environment["GATEKEEPER_PORT"]
+        assert before is None and second.returncode == 3 and "CONFIG_PORT" in said[-1] and f"port {port}" in said[-1]
+        assert "GATEKEEPER_PORT" in said[-1] and len(said) == 1, "one line, and nothing was opened"
+        second = gatekeeper(environment | {"GATEKEEPER_PORT": free_port()}, "serve")
         said = second.communicate(timeout=60)[1]
         assert second.returncode == 3 and "CONFIG_DATA_DIR" in said
+        for _ in range(3):
+            httpx.get(f"{environment['GATEKEEPER_BASE_URL']}/readyz")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        log = process.communicate(timeout=30)[1]
+        assert log.count("Context impl") <= 1, "only the migration at the start: readiness logs nothing"
         # uvicorn hands the signal on once everything is closed.
         assert process.returncode in (0, -signal.SIGTERM)
     with serving(environment):
