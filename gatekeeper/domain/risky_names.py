@@ -1,4 +1,4 @@
-"""Dotted names whose use in a specialised directory somebody has to look at. Tables only; `zone_code` looks for them."""
+"""Dotted names whose use in a specialised directory somebody has to look at. Tables only; `zone_calls` looks for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ RUNS_CODE = frozenset({
     "torch.hub", "torch.utils.model_zoo", "concurrent.futures.ProcessPoolExecutor", "concurrent.futures.process", "os.spawnlp",
     "os.spawnvp", "os.spawnve", "os.posix_spawnp", "os.startfile", "os.execlpe", "os.dup2", "ftplib", "smtplib", "telnetlib",
     "socketserver", "http.server", "xmlrpc", "aiohttp", "webbrowser", "ctypes.cast", "ctypes.CFUNCTYPE", "ctypes.PYFUNCTYPE",
-    "sys.monitoring", "types.ModuleType", "zipimport", "ensurepip",
+    "sys.monitoring", "types.ModuleType", "zipimport", "ensurepip", "sys._current_frames", "sys._current_exceptions",
+    "sys.call_tracing", "inspect.trace", "inspect.getouterframes", "inspect.getinnerframes", "inspect.getmodule",
+    "inspect.getgeneratorlocals", "inspect.getcoroutinelocals", "traceback.walk_stack", "traceback.walk_tb",
+    "traceback.StackSummary", "traceback.TracebackException", "bdb", "pdb", "object.__subclasses__", "type.__subclasses__",
 })  # fmt: skip
 """Code from data, native code, other processes, the network, or the insides of the interpreter. A name covers what is below."""
 
@@ -91,16 +94,22 @@ STOCK_OPERATORS = ("aten", "prim", "prims", "c10d", "_c10d_functional", "quantiz
 """Namespaces of operators that are PyTorch's own."""
 
 CHANGES_FIRST = frozenset({
-    "setattr", "delattr", "object.__setattr__", "object.__delattr__", "type.__setattr__", "type.__delattr__", "dict.__setitem__",
+    "setattr", "delattr", "functools.update_wrapper",
+    "object.__setattr__", "object.__delattr__", "type.__setattr__", "type.__delattr__", "dict.__setitem__",
     "dict.__delitem__", "dict.update", "dict.pop", "dict.popitem", "dict.setdefault", "dict.clear", "list.append", "list.extend",
     "list.insert", "list.clear", "list.remove", "list.pop", "list.__setitem__", "list.__delitem__", "set.add", "set.update",
-    "set.discard", "set.remove", "set.clear", "functools.update_wrapper", "operator.setitem", "operator.delitem", "operator.iadd",
+    "set.discard", "set.remove", "set.clear", "operator.setitem", "operator.delitem", "operator.iadd",
     "operator.ior", "operator.iconcat", "heapq.heappush", "bisect.insort", "random.shuffle",
 })  # fmt: skip
 """Calls that change their first argument."""
 
 CHANGES_CONTAINER = {
     "update": (0, 1), "setdefault": (1, 2), "pop": (0, 2), "popitem": (0, 1), "clear": (0, 0), "append": (1, 1), "extend": (1, 1),
-    "insert": (2, 2), "remove": (1, 1), "__setitem__": (2, 2), "__delitem__": (1, 1), "__setattr__": (2, 2), "__delattr__": (1, 1),
+    "insert": (2, 2), "remove": (1, 1), "add": (1, 1), "discard": (1, 1), "sort": (0, 0), "reverse": (0, 0), "appendleft": (1, 1),
+    "extendleft": (1, 1), "move_to_end": (1, 2), "__setitem__": (2, 2), "__delitem__": (1, 1), "__setattr__": (2, 2),
+    "__delattr__": (1, 1), "__ior__": (1, 1), "__iadd__": (1, 1),
 }  # fmt: skip
 """Methods that change a list or a table, with the fewest and the most arguments that they take."""
+
+CHANGES_BY_HAND = ("__setattr__", "__delattr__", "__setitem__", "__delitem__", "__ior__", "__iadd__")
+"""Of these methods, those that change whatever they are called on, modules too; by way of a class, their first argument."""

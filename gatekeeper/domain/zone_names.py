@@ -1,4 +1,9 @@
-"""What the names of a Python file stand for outside it: scope by scope, through imports, aliases and look-ups by text."""
+"""What the names of a Python file stand for outside it: scope by scope, through imports, aliases and look-ups by text.
+
+Two passes. The first notes for each name which expressions were given to it, also by way of an own object's attribute, an own
+function's parameter or answer, a loop, a ``with`` or a ``match``. The second asks, and only then is an expression followed: of the
+names of a file few are ever asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,151 +11,250 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from gatekeeper.domain.hook_scopes import bound_names
-from gatekeeper.domain.python_imports import import_targets
+from gatekeeper.domain.hook_additions import within
+from gatekeeper.domain.zone_texts import text_of
 
 BUILTINS = frozenset({
     "exec", "eval", "compile", "__import__", "setattr", "delattr", "vars", "getattr", "open", "object", "type", "dict", "list", "set",
+    "map", "filter", "__build_class__",
 })  # fmt: skip
 """Builtins that have a dotted name here: their own."""
 IMPORTS = ("importlib.import_module", "__import__", "importlib.__import__")
+ANCESTORS = ("__mro__", "__bases__", "__base__", "mro")
+INSIDES = (*ANCESTORS, "__globals__", "__builtins__")
+"""Attributes by which own objects lead to those of others: base classes, and the names of a function's module."""
 
-
-_ELSEWHERE = {ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom}
-_GIVING = {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For}
-_NAMING = {ast.Name, ast.Attribute, ast.Subscript, ast.NamedExpr, ast.Call, ast.IfExp, ast.BoolOp}
 _PLAIN_BUILTINS = frozenset(dir(builtins))
-_SILENT = {ast.Attribute, ast.Constant, ast.Call, ast.Expr, ast.BinOp, ast.Compare, ast.Subscript, ast.keyword, ast.Return, ast.arg,
-           ast.arguments, ast.Tuple, ast.If, ast.UnaryOp, ast.BoolOp, ast.List, ast.Dict}  # fmt: skip
-"""Four fifths of all nodes: they bind no name themselves."""
+_MODULE_TABLE = ("get", "pop", "setdefault", "__getitem__")
+_PASSING = frozenset({"contextlib.nullcontext", "contextlib.closing", "copy.copy", "weakref.proxy"})
+"""Calls that give back what they were given."""
+_ITEMS = frozenset({"zip", "enumerate", "reversed", "sorted", "list", "tuple", "iter", "set", "next", "dict", "map", "filter",
+                    "frozenset"})  # fmt: skip
+_VIEWS = ("values", "items", "copy", "get", "pop")
+
+Given = tuple[ast.AST, "Env"]
+Env = tuple["Scope", ...]
+
+
+class Scope:
+    """One module, class, function or comprehension. ``given`` holds what was given to a name beside its meaning in ``names``."""
+
+    __slots__ = ("asked", "given", "names")
+
+    def __init__(self, arguments: set[str]) -> None:
+        self.names: dict[str, str | None] = dict.fromkeys(arguments)
+        self.given: dict[str, list[Given]] = {}
+        self.asked: set[str] = set()
+
+    def give(self, name: str, value: ast.AST, env: Env) -> None:
+        """Note that a name gets the value of an expression."""
+        self.names.setdefault(name)
+        self.given.setdefault(name, []).append((value, env))
 
 
 class Meanings:
-    """The stack of scopes around the place that is being read. ``modules`` holds what ``import x.y`` statements named."""
+    """What the names of one file stand for. ``modules`` holds what ``import x.y`` statements named."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, package: str) -> None:
+        self.package = package
         self.modules: set[str] = set()
-        self._path = path
-        self._scopes: list[dict[str, str | None]] = []
+        self.attributes: dict[str, list[Given]] = {}
+        """What own objects' attributes were given, by their names."""
+        self.answers: dict[str, list[Given]] = {}
+        """What own functions return or yield, by their names."""
+        self.env: Env = ()
+        self._attributes: dict[str, str | None] = {}
+        self._asking: set[int] = set()
 
-    def enter(self, nodes: list[ast.AST], arguments: set[str]) -> None:
-        """Begin a scope that holds ``nodes`` (see :func:`~gatekeeper.domain.hook_scopes.own_nodes`)."""
-        names: dict[str, str | None] = dict.fromkeys(arguments)
-        telling = [node for node in nodes if type(node) not in _SILENT]
-        for node in telling:
-            for name in bound_names(node):
-                names[name] = None
-        for node in telling:
-            if type(node) in _ELSEWHERE:
-                self._from_elsewhere(node, names)
-        self._scopes.append(names)
-        for node in telling:
-            if type(node) not in _GIVING:
-                continue
-            for target, value in _given(node):
-                meaning = self.dotted(value) if type(value) in _NAMING else None
-                if meaning:
-                    names[target] = meaning
-
-    def _from_elsewhere(self, node: ast.AST, names: dict[str, str | None]) -> None:
-        """Take out the names that belong to a scope around; give imported ones their meaning."""
-        if isinstance(node, ast.Global | ast.Nonlocal):
-            for name in node.names:
-                names.pop(name, None)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(import_targets(node, self._path))
-            self.modules.update(alias.name for alias in node.names if isinstance(node, ast.Import))
-
-    def leave(self) -> None:
-        """End the innermost scope."""
-        self._scopes.pop()
-
-    def dotted(self, node: ast.AST) -> str | None:
+    def dotted(self, node: ast.AST, env: Env | None = None) -> str | None:
         """Return what a chain of attributes, items and look-ups begins with outside this file, spelled out; else None."""
-        if isinstance(node, ast.Name):
-            return self._lookup(node.id)
-        if isinstance(node, ast.Attribute):
-            base = self.dotted(node.value)
-            return base and f"{base}.{node.attr}"
+        env = self.env if env is None else env
+        kind = type(node)
+        if kind is ast.Name:
+            return self._lookup(node.id, env)  # type: ignore[attr-defined]
+        if kind is ast.Attribute:
+            base = self.dotted(node.value, env)  # type: ignore[attr-defined]
+            return f"{base}.{node.attr}" if base else self._own(node.attr)  # type: ignore[attr-defined]
         if isinstance(node, ast.Subscript):
-            return self._item(node)
+            return self._item(node, env)
         if isinstance(node, ast.NamedExpr):
-            return self.dotted(node.value)
+            return self.dotted(node.value, env)
         if isinstance(node, ast.IfExp | ast.BoolOp):
             either = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
-            return next((name for each in either if (name := self.dotted(each))), None)
-        return self._call(node) if isinstance(node, ast.Call) and node.args else None
+            return next((name for each in either if (name := self.dotted(each, env))), None)
+        if isinstance(node, ast.Await | ast.Starred):
+            return self.dotted(node.value, env)
+        return self._call(node, env) if isinstance(node, ast.Call) else None
 
-    def _call(self, node: ast.Call) -> str | None:
-        called = self.dotted(node.func)
-        if called == "type" and len(node.args) == 1:
-            base = self.dotted(node.args[0])
-            return base and f"{base}.__class__"
-        if called in ("vars", "getattr"):
-            base = self.dotted(node.args[0])
-            name = _text(node.args[1]) if called == "getattr" and len(node.args) > 1 else None
-            return f"{base}.{name}" if base and name else base
-        return (_text(node.args[0]) or "?") if called in IMPORTS else None
+    def makers(self, node: ast.AST, env: Env | None = None) -> Iterator[str]:
+        """Yield the dotted names of the calls whose result an expression is."""
+        env = self.env if env is None else env
+        if isinstance(node, ast.Call):
+            if made := self.dotted(node.func, env):
+                yield made
+            return
+        for value, around in self._values(node, env):
+            if isinstance(value, ast.Call) and (made := self.dotted(value.func, around)):
+                yield made
 
-    def _item(self, node: ast.Subscript) -> str | None:
-        base = self.dotted(node.value)
-        if base is None:
+    def foreign(self, node: ast.AST) -> str | None:
+        """Return the dotted name of something that belongs to somebody else, or None."""
+        target = self.dotted(node)
+        if target is None or target in BUILTINS or self.own(target):
             return None
-        name = _text(node.slice)
-        if base == "sys.modules":
-            own = isinstance(node.slice, ast.Name) and node.slice.id == "__name__"
-            return None if own else name or f"{base}[]"
-        if name and (base == "builtins" or base.endswith(".__dict__") or isinstance(node.value, ast.Call)):
-            return f"{base.removesuffix('.__dict__')}.{name}"  # the namespace of a module, asked for one of its names
-        return f"{base}[]"
+        return target
 
-    def _lookup(self, name: str) -> str | None:
-        for names in reversed(self._scopes):
+    def own(self, dotted: str) -> bool:
+        """Whether a dotted name lies in the directory."""
+        return within(dotted.partition("[")[0], self.package)
+
+    def _best(self, names: list[str | None]) -> str | None:
+        """Of several meanings of one name, one that is not the directory's own goes first: any of them may be what runs."""
+        known = [name for name in names if name]
+        return next((name for name in known if not self.own(name)), known[0] if known else None)
+
+    def _lookup(self, name: str, env: Env) -> str | None:
+        for scope in reversed(env):
+            names = scope.names
             if name in names:
+                if name in scope.given and name not in scope.asked:
+                    scope.asked.add(name)
+                    values = [self.dotted(value, around) for value, around in scope.given[name]]
+                    names[name] = self._best([names[name], *values])
                 return names[name]
         if name == "__builtins__":
             return "builtins"
         if name in _PLAIN_BUILTINS:
             return name if name in BUILTINS else None
-        everything = next((names["*"] for names in self._scopes if names.get("*")), None)
+        everything = next((scope.names["*"] for scope in env if scope.names.get("*")), None)
         return everything and f"{everything.removesuffix('*')}{name}"  # after a star import any name may be foreign
 
+    def _own(self, name: str) -> str | None:
+        """Return the meaning of an attribute of something own."""
+        if name in self.attributes:
+            if name not in self._attributes:
+                self._attributes[name] = None
+                self._attributes[name] = self._best([self.dotted(*given) for given in self.attributes[name]])
+            return self._attributes[name]
+        return f"what {name} leads to" if name in INSIDES else None
 
-def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Yield (name, value) of a plain assignment, of each pair of one, and of a loop over written-out values: their first."""
-    if isinstance(node, ast.For):
-        if isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Tuple | ast.List) and node.iter.elts:
-            yield node.target.id, node.iter.elts[0]
-        return
-    pairs: list[tuple[ast.expr, ast.expr | None]] = []
-    if isinstance(node, ast.AnnAssign | ast.NamedExpr):
-        pairs = [(node.target, node.value)]
-    elif isinstance(node, ast.Assign) and len(node.targets) == 1:
-        target, value = node.targets[0], node.value
-        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
-            pairs = list(zip(target.elts, value.elts, strict=False))
-        else:
-            pairs = [(target, value)]
-    for name, given in pairs:
-        if isinstance(name, ast.Name) and given is not None:
-            yield name.id, given
+    def _values(self, node: ast.AST, env: Env) -> list[Given]:
+        """Return the expressions that were given to a name, to an attribute of something own, or that an own function returns."""
+        if isinstance(node, ast.Name):
+            return next((scope.given.get(node.id, []) for scope in reversed(env) if node.id in scope.names), [])
+        if isinstance(node, ast.Attribute):
+            return self.attributes.get(node.attr, [])
+        if isinstance(node, ast.Call):
+            return self.answers.get(called_name(node) or "", [])
+        return []
+
+    def _call(self, node: ast.Call, env: Env) -> str | None:
+        called = self.dotted(node.func, env)
+        if called is None:
+            name = called_name(node)
+            if name in self.answers:
+                return self._through(node, self.answers[name])
+            if name in _ITEMS or (name in _VIEWS and isinstance(node.func, ast.Attribute)):
+                return self._element(node, env, None)
+            return self._handed(node, env) if node.args and name not in _PLAIN_BUILTINS else None
+        if called == "what mro leads to":
+            return called
+        if not node.args:
+            return None
+        if called == "type" and len(node.args) == 1:
+            base = self.dotted(node.args[0], env)
+            return base and f"{base}.__class__"
+        if called in ("vars", "getattr"):
+            base = self.dotted(node.args[0], env)
+            name = text_of(node.args[1]) if called == "getattr" and len(node.args) > 1 else None
+            if base is None:
+                return self._own(name) if name else None
+            return f"{base}.{name}" if name else base
+        if called in IMPORTS:
+            return text_of(node.args[0]) or "?"
+        table, _, method = called.rpartition(".")
+        if is_module_table(table) and method in _MODULE_TABLE:
+            return self._module(node.args[0])
+        return self.dotted(node.args[0], env) if called in _PASSING else self._handed(node, env)
+
+    def _handed(self, node: ast.Call, env: Env) -> str | None:
+        """Return a module that a call was handed: what somebody makes of a module may well be that module."""
+        for each in node.args:
+            if isinstance(each, ast.Name | ast.Attribute) and (name := self.dotted(each, env)) in self.modules:
+                return name
+        return None
+
+    def _module(self, key: ast.expr) -> str | None:
+        """Return which module an entry of the table of all modules is; None for the own one."""
+        if isinstance(key, ast.Name) and key.id in ("__name__", "__package__"):
+            return None
+        return text_of(key) or "sys.modules[]"
+
+    def _item(self, node: ast.Subscript, env: Env) -> str | None:
+        if (
+            isinstance(node.value, ast.Call)
+            and called_name(node.value) in ("globals", "locals")
+            and not node.value.args
+        ):
+            return self._lookup(text_of(node.slice) or "", env)
+        base = self.dotted(node.value, env)
+        if base is None:
+            return self._element(node.value, env, node.slice)
+        if is_module_table(base):
+            return self._module(node.slice)
+        name = text_of(node.slice)
+        if name and (base == "builtins" or base.endswith(".__dict__") or isinstance(node.value, ast.Call)):
+            return f"{base.removesuffix('.__dict__')}.{name}"  # the namespace of a module, asked for one of its names
+        return f"{base}[]"
+
+    def _through(
+        self, node: ast.AST, values: list[Given], key: ast.expr | None = None, *, items: bool = False
+    ) -> str | None:
+        if id(node) in self._asking:
+            return None  # it asks for itself
+        self._asking.add(id(node))
+        try:
+            return self._best([self._element(*each, key) if items else self.dotted(*each) for each in values])
+        finally:
+            self._asking.discard(id(node))
+
+    def _element(self, node: ast.AST, env: Env, key: ast.expr | None) -> str | None:
+        """Return what the members of a list or a table written out in this file stand for; with a constant ``key``, that one."""
+        if isinstance(node, ast.Dict):
+            text = text_of(key)
+            pairs = [
+                (value, env)
+                for name, value in zip(node.keys, node.values, strict=True)
+                if text in (None, text_of(name))
+            ]
+            return self._best([self.dotted(*pair) for pair in pairs])
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            members = node.elts
+            if isinstance(key, ast.Constant) and isinstance(key.value, int) and 0 <= key.value < len(members):
+                members = members[key.value : key.value + 1]
+            return self._best([self.dotted(each, env) for each in members])
+        if isinstance(node, ast.Call):
+            name = called_name(node)
+            if isinstance(node.func, ast.Attribute) and name in _VIEWS:
+                return self._through(node, [(node.func.value, env)], node.args[0] if node.args else None, items=True)
+            if name in _ITEMS and node.args:
+                return self._through(node, [(each, env) for each in node.args], items=True)
+            return self._through(node, self.answers.get(name or "", []), key, items=True)
+        if isinstance(node, ast.Name | ast.Attribute):
+            values = self._values(node, env)
+            return self._through(node, values, key, items=True) if values else None
+        base = self.dotted(node, env)
+        return base and f"{base}[]"
 
 
-def _text(node: ast.AST) -> str | None:
-    """Return the text that an expression is, also where it is put together from constants; else None."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _together([node.left, node.right])
-    if isinstance(node, ast.JoinedStr):
-        return _together([each.value if isinstance(each, ast.FormattedValue) else each for each in node.values])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join" and node.args:
-        between, parts = _text(node.func.value), node.args[0]
-        texts = [_text(each) for each in parts.elts] if isinstance(parts, ast.Tuple | ast.List) else [None]
-        return None if between is None or None in texts else between.join(text or "" for text in texts)
-    return None
+def called_name(node: ast.Call) -> str | None:
+    """Return the last name of what is called."""
+    function = node.func
+    if isinstance(function, ast.Name):
+        return function.id
+    return function.attr if isinstance(function, ast.Attribute) else None
 
 
-def _together(parts: list[ast.expr]) -> str | None:
-    texts = [_text(part) for part in parts]
-    return None if None in texts else "".join(text or "" for text in texts)
+def is_module_table(dotted: str) -> bool:
+    """Whether a dotted name is ``sys.modules``, by whatever module one comes to ``sys``."""
+    return dotted == "sys.modules" or dotted.endswith(".sys.modules")

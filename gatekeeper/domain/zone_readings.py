@@ -5,7 +5,8 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from gatekeeper.domain.source import SourceTree
-from gatekeeper.domain.zone_code import Reading, read_code
+from gatekeeper.domain.zone_code import read_code
+from gatekeeper.domain.zone_scan import Reading
 
 _READINGS: WeakKeyDictionary[SourceTree, dict[tuple[str, str, str], Reading]] = WeakKeyDictionary()
 """They live as long as the tree that they were read from, which is one judgement."""

@@ -23,7 +23,7 @@ from gatekeeper.domain.import_graph import package_of
 from gatekeeper.domain.owners import Owners, read_owners
 from gatekeeper.domain.policy import Check, Effect, Finding, Parameters, Policy, PolicyInput, Report
 from gatekeeper.domain.snapshot import ChangedFile
-from gatekeeper.domain.zone_code import EXPLAINED, fresh
+from gatekeeper.domain.zone_code import explained, fresh
 from gatekeeper.domain.zone_readings import reading
 from gatekeeper.domain.zones import PLAIN_MODES, Zone, ZoneMap, changed_entries, comparisons, fast_track
 
@@ -87,7 +87,7 @@ def _file(
     old = change.old_blob if change.old_mode in PLAIN_MODES else None
     before = reading(subject.base, old, path, package)
     for seen in fresh(now.seen, before.seen):
-        message, expected = EXPLAINED[seen.code]
+        message, expected = explained(seen)
         effect = Effect.FAIL if seen.code in limits.refuse else Effect.HOLD
         yield Finding(code=seen.code, message=message, expected=expected, found=seen.found, path=path, line=seen.line,
                       effect=effect, waivable_by=by)  # fmt: skip

@@ -35,7 +35,7 @@ PAIRS = {
     "getattr": (MUTATION, "import core\ngetattr(core, 'o' + 'ps').fn = 1\n", "import core\ngetattr(core, 'ops').fn(1)\n"),
     "alias": (MUTATION, "import torch\nF = torch.nn.functional\nF.linear = 1\n", "import torch\nF = torch.empty(1)\nF.x = 1\n"),
     "sys.modules": (MUTATION, "import sys\nsys.modules['core'].x = 1\n", "import sys\nsys.modules[__name__].x = 1\n"),
-    "planted module": (MUTATION, "import sys\nsys.modules['yaml'] = 1\n", "import sys\nsys.modules.get('yaml')\n"),
+    "planted module": (MUTATION, "import sys\nsys.modules['yaml'] = 1\n", "import sys\nprint('yaml' in sys.modules)\n"),
     "import_module": (MUTATION, "import importlib\nimportlib.import_module('core.ops').fn = 1\n", "import importlib\nimportlib.import_module('core.ops').fn(1)\n"),
     "class swap": (MUTATION, "from core import model\nmodel.__class__ = M\n", "class A:\n    def f(self):\n        self.__class__ = M\n"),
     "code swap": (MUTATION, "from core import f\nf.__code__ = g.__code__\n", "from .own import f\nf.__doc__ = 'x'\n"),
