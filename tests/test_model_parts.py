@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gatekeeper.catalog import ROOT, load_catalog
+from gatekeeper.cli.race import RULES
 from gatekeeper.domain.errors import ConfigurationError
+from gatekeeper.domain.manifest import read
+from gatekeeper.domain.requests import race_request
+from gatekeeper.domain.source import TreeEntry
+from tests.domain.test_manifest import GOOD, PATH
 
 
 @pytest.fixture
@@ -54,3 +60,22 @@ def test_problems_of_an_architecture_must_be_those_of_its_folder(root):
     assert (wrong.value.code, wrong.value.expected) == ("CATALOG_MODEL", "more, rank_kda") and "sm_90a" in str(
         wrong.value
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "problem", "baseline"),
+    [
+        ("h200", "rank_kda", "kernels_under_test.kimi_k3.device.stock:baseline"),
+        ("gb300", "tiny", "kernels_under_test.kimi_k3.baseline.stock:baseline"),
+    ],
+)
+def test_a_verdicts_race_is_of_the_parts_for_its_target(target, problem, baseline):
+    manifest, findings = read(GOOD.replace(b"cpu", target.encode()), PATH)
+    assert manifest is not None, findings
+    tree = SimpleNamespace(
+        entry=lambda _path: TreeEntry(path=manifest.directory, mode="040000", kind="tree", id="b" * 40)
+    )
+    key = SimpleNamespace(repository_id=1, policy_set="sha256:" + "0" * 64)
+    subject = SimpleNamespace(catalog=load_catalog(), merged=tree, snapshot=SimpleNamespace(key=key))
+    request = race_request(subject, manifest, target, RULES)
+    assert (request.target.name, request.problem, request.baseline.entry_point) == (target, problem, baseline)

@@ -49,15 +49,17 @@ def race_request(
         raise Rejected(
             "there is nothing to race", code="RACE_SOURCE", expected=manifest.directory, found="no such tree"
         )
-    model = input.catalog.models[manifest.problem]
+    model, machine = input.catalog.models[manifest.problem], input.catalog.targets[target]
+    # Where nothing is raced on this architecture the model's own parts stand in the request, whose evidence a log then gives.
+    parts = model.parts(machine) or model
     policy_set = input.snapshot.key.policy_set
     return RaceRequest(
         model=model.name,
-        problem=model.default_problem,
+        problem=parts.default_problem,
         suite=model.suite,
-        target=input.catalog.targets[target],
+        target=machine,
         candidate=tree_source(input, tree, manifest),
-        baseline=InstalledSource(entry_point=model.baseline),
+        baseline=InstalledSource(entry_point=parts.baseline),
         configurations=advertised(manifest, target, policy_set, enumeration).configurations,
         refused=refused(manifest, target, policy_set),
         guard_pool=guard_pool(manifest, target, policy_set, enumeration),

@@ -1,4 +1,4 @@
-"""The CuTe DSL candidate on a device as an implementation of the contract: 11 kernels a layer at one row, 12 above.
+"""The CuTe DSL candidate on a device as an implementation of the contract: the launches of ``cuda/kernel_lists.py`` in each layer.
 
 It runs what was compiled ahead of time (``cuda/cute/build.py`` into ``build/kernels/<architecture>`` of the checkout), which the jail
 shows where ``GATEKEEPER_BUILT`` says. Round the layers of a step stand the same two launches as in the stock path.
@@ -123,12 +123,14 @@ def layer(library: Any, own: dict[str, Tensor], given: dict[str, Tensor], ids: T
     from kernels_under_test.kimi_k3.cuda.tensors import Weights
 
     made = Candidate(library, Weights(wiring.dense(own, scratch), {}, packed(own, scratch), {}), given)
-    places = (
-        (made.logits, own["gathered.logits"]),
-        (made.z, own["gathered.latent"]),
-        (made.out, own["gathered.out"]),
-        (made.ids, ids),
-    )
+    repoint(made, own, ids)
+    return made
+
+
+def repoint(made: Any, own: Mapping[str, Tensor], ids: Tensor) -> None:
+    """Let every launch of a layer that uses its logits, its experts' input, its output or its expert ids use the arena's instead."""
+    names = {"logits": "gathered.logits", "z": "gathered.latent", "out": "gathered.out"}
+    places = [(getattr(made, name), own[box]) for name, box in names.items()] + [(made.ids, ids)]
     moved = {old.data_ptr(): new for old, new in places}
     for kernel, arguments in made.args.items():
         made.args[kernel] = [
@@ -136,7 +138,6 @@ def layer(library: Any, own: dict[str, Tensor], given: dict[str, Tensor], ids: T
             for tensor in arguments
         ]
     made.logits, made.z, made.out, made.ids = (new for _, new in places)
-    return made
 
 
 candidate = CutePath()

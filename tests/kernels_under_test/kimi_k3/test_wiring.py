@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from kernels_under_test.contract import Role, Shape
 from kernels_under_test.kimi_k3.cuda import mxfp4 as packing
 from kernels_under_test.kimi_k3.cuda.kernel_lists import candidate as launches
 from kernels_under_test.kimi_k3.device import wiring
-from kernels_under_test.kimi_k3.device.cute import candidate
+from kernels_under_test.kimi_k3.device.cute import candidate, repoint
 from kernels_under_test.kimi_k3.device.planted import frozen_state
 from kernels_under_test.kimi_k3.device.problem import load
 from kernels_under_test.kimi_k3.device.stock import baseline
@@ -124,3 +125,23 @@ def test_layers_lie_in_a_chain_over_one_prefix():
     made, prefix = wiring.chain(FACTS, tensors, lambda own, given, ids: (own, given, ids))
     assert made[0][1]["delta"] is tensors["x"] and made[1][1]["delta"] is tensors["layers.81.gathered.out"]
     assert all(given["prefix"] is prefix for _, given, _ in made) and [int(ids) for *_, ids in made] == [0, 1]
+
+
+def test_every_launch_that_used_a_layers_own_mailbox_uses_the_arenas():
+    layer = SimpleNamespace(
+        logits=torch.zeros(2, 3), z=torch.zeros(2, 4), out=torch.zeros(2, 5), ids=torch.zeros(2, 6).int()
+    )
+    weight = torch.zeros(2, 3)
+    layer.args = {
+        "front": [weight, layer.logits, layer.z],
+        "experts": [layer.z, layer.ids.view(-1), weight],
+        "tail_up": [weight, layer.out],
+    }
+    own = {"gathered.logits": torch.ones(2, 3), "gathered.latent": torch.ones(2, 4), "gathered.out": torch.ones(2, 5)}
+    ids = torch.ones(2, 6).int()
+    repoint(layer, own, ids)
+    found = [[tensor.data_ptr() for tensor in arguments] for arguments in layer.args.values()]
+    logits, latent, out = (tensor.data_ptr() for tensor in own.values())
+    kept = weight.data_ptr()
+    assert found == [[kept, logits, latent], [latent, ids.data_ptr(), kept], [kept, out]]
+    assert layer.args["experts"][1].shape == (12,) and layer.out is own["gathered.out"] and layer.ids is ids
