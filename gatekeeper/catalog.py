@@ -105,7 +105,7 @@ def _suite_digest(folder: Path, root: Path) -> str:
         if path.suffix in SUFFIXES_THAT_DECIDE and path.relative_to(folder).parts[0] not in UNTRUSTED_PARTS
     ]
     shared = [path for path in folder.parent.glob("*.py") if path.is_file()]
-    harness = list((root / "workers").rglob("*.py"))
+    harness = [path for path in (root / "workers").rglob("*") if path.suffix in (".py", ".cu")]
     return digest_of_files([*trusted, *shared, *harness], root)
 
 

@@ -124,6 +124,8 @@ class BlockRun:
         self._tick = tick
         """Called before an arm gets time; it raises when there is none left."""
         self.leftovers: dict[Arm, int] = {}
+        self._ran_last = Arm.BASELINE
+        """Before the first run the machine itself may be at fault, which voids a race as the baseline's faults do."""
         self.data_seed = new_seed() if data_seed is None else data_seed
         self._weights: list[Weights] = []
         self._steps: list[int] = []
@@ -187,7 +189,8 @@ class BlockRun:
         other = self.sides[Arm.BASELINE if arm is Arm.CANDIDATE else Arm.CANDIDATE]
         with guarded(self.sides[arm]):
             weights, cpus = self._weights[number], self.course.cores.arms
-            return run(self.sides[arm], other, number, weights, data, cpus, self._awake, self.course.device)
+            last, self._ran_last = self._ran_last, arm
+            return run(self.sides[arm], other, number, weights, data, cpus, self._awake, self.course.device, last)
 
     def group(self, number: int, keep: Callable[[Pair], None]) -> Group:
         """Run one ABBA or BAAB group of two seeds and hand both pairs of snapshots to ``keep``.

@@ -196,10 +196,12 @@ def run(
     cpus: tuple[int, ...] | None,
     awake: bool = True,
     device: Device | None = None,
+    ran_last: Arm = Arm.BASELINE,
 ) -> Snapshot:
     """Time one run of ``side`` at its configuration ``number`` while ``other`` stands still; both are frozen before and after.
 
-    ``awake``: look for its end without rest, if the harness has a core of its own.
+    ``awake``: look for its end without rest, if the harness has a core of its own. ``ran_last`` is the arm of the run before: what is
+    still at work on the device now, while both are frozen, that one has left there.
 
     Raises:
         ArmFailed: if the arm does not finish as told, or does not stand still after it.
@@ -208,7 +210,7 @@ def run(
     arena, device = side.arenas[number], device or CpuDevice()
     prepare(weights, arena, data)
     if other and awake and (busy := device.gauge()):
-        raise Interference("TIM_IDLE_INTERFERENCE", other.arm, "a device that no frozen arm uses", busy)
+        raise Interference("TIM_IDLE_INTERFERENCE", ran_last, "a device that no frozen arm uses", busy)
     device.settle()
     idle = other.process.cpu_time() if other else 0.0
     used = side.process.cpu_time()

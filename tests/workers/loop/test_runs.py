@@ -12,6 +12,7 @@ from kernels_under_test import hashrng
 from kernels_under_test.contract import Role, Shape, feedback
 from tests.workers.toy_model.trusted import load, oracle
 from workers.arena import Arena, layout
+from workers.devices.cpu import CpuDevice
 from workers.loop.runs import Interference, Weights, new_seed, prepare, run
 from workers.models import Model
 from workers.protocol import ArmFailed
@@ -91,6 +92,26 @@ def test_an_idle_arm_that_uses_cpu_time_is_interference_and_a_still_one_is_not()
     with pytest.raises(Interference) as seen:
         run(runner, idle, 0, weights, weights.draw(new_seed(), STEPS), (0,))
     assert (seen.value.code, seen.value.arm) == ("TIM_IDLE_INTERFERENCE", Arm.BASELINE)
+
+
+class Busy(CpuDevice):
+    """A device on which something else is at work."""
+
+    def gauge(self):
+        return "a copy that takes 140 us by itself took 9000 us"
+
+
+@pytest.mark.parametrize("last", list(Arm))
+def test_what_is_at_work_on_the_device_before_a_run_is_the_last_arms(last):
+    runner, idle, weights, events = sides()
+    data = weights.draw(new_seed(), STEPS)
+    with pytest.raises(Interference) as seen:
+        run(runner, idle, 0, weights, data, (0,), True, Busy(), last)
+    assert (seen.value.code, seen.value.arm, events) == ("TIM_IDLE_INTERFERENCE", last, [])
+    assert "9000 us" in seen.value.found
+    run(
+        runner, idle, 0, weights, data, (0,), False, Busy(), last
+    )  # nothing is timed, and the oracle may be at work there
 
 
 def test_a_thread_on_another_core_is_interference():
