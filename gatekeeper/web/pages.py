@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gatekeeper import texts
+from gatekeeper.web import grouping
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
@@ -43,7 +44,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(shown_time=shown_time, machine_time=machine_time, short=short)
-    made.globals.update(texts=texts, version=version("gatekeeper"))
+    made.globals.update(texts=texts, groups=grouping, version=version("gatekeeper"))
     return made
 
 

@@ -13,7 +13,7 @@ import pytest
 from gatekeeper.domain.documents import digest_bytes
 from gatekeeper.domain.events import RepositoryRef
 from gatekeeper.domain.jobs import JobKind, JobState
-from gatekeeper.domain.policy import Check, Outcome, RaceRequirement
+from gatekeeper.domain.policy import Check, Effect, Finding, Outcome, RaceRequirement
 from gatekeeper.services import needs
 from gatekeeper.store import tables
 from gatekeeper.store.jobs import Spent
@@ -167,6 +167,32 @@ def the_race(web: Any, number: int) -> tuple[dict[str, Any], list[dict[str, Any]
     page = web.client.get(f"/api/v1/pulls/demo/vllm/{number}").json()
     (race,) = page["races"]
     return race, [job for job in page["jobs"] if job["kind"] == "race"]
+
+
+def test_what_is_said_of_many_configurations_is_one_entry_with_all_of_them_behind_it(web: Any) -> None:
+    labels = [f"rows={rows} q=1 ctx={context}" for rows in (1, 8) for context in (31, 512, 4097)]
+    wrong = [
+        Finding(
+            code="COR_MISMATCH", message=f"cpu, {label}: the error of {tensor} is too large", expected="at most 3.0e-02",
+            found=f"9.{number}e-01",
+        )
+        for number, label in enumerate(labels)
+        for tensor in ("out", "state", "state")
+    ]  # fmt: skip
+    held = Finding(code="COR_MISMATCH", message="cpu, rows=1 q=1 ctx=31: odd", effect=Effect.HOLD)
+    results = (*GOOD, seed.result(Check.BENCHMARKS, Outcome.FAILED, "wrong", (*wrong, held)))
+    with web.store.begin() as uow:
+        uow.remember_repository(RepositoryRef(id=99, full_name="demo/vllm"), 3)
+        seed.store_verdict(uow, seed.snapshot(25, "wrong"), results)
+    text = web.client.get("/pulls/demo/vllm/25").text
+    assert text.count('<code class="code">COR_MISMATCH</code>') == 2, "what a person decides stays apart"
+    assert "18 times, at 6 places" in text and text.count('<div class="place">') == 6
+    assert text.count("It has to be changed; nobody may waive it.") == 1
+    behind = text[text.index("<details>") :]
+    for number, label in enumerate(labels):
+        assert f'<code class="path">cpu, {label}</code>' in behind and f"9.{number}e-01" in behind
+    assert behind.count('<span class="tag">2 times</span>') == 6, "what is equal is told once"
+    assert len(web.client.get("/api/v1/pulls/demo/vllm/25").json()["checks"][2]["policies"][0]["findings"]) == 19
 
 
 def test_a_race_of_the_same_code_is_not_shown_as_that_of_a_pull_request_that_may_not_have_it(web: Any) -> None:
