@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
+# Tests at the same time; 0 runs them in one process.
+JOBS ?= 2
 
 .PHONY: demo test lint setup lock clean
 
@@ -21,7 +23,7 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	@if command -v npm >/dev/null && [ ! -d tests/node/node_modules ]; then npm ci --silent --prefix tests/node || true; fi
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check .
