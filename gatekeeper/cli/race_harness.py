@@ -129,7 +129,7 @@ def described(event: dict[str, Any], blocks: int) -> str:
     if kind == "start":
         return "starting both arms"
     if kind == "supports":
-        return f"supports() was asked {event.get('asked')} times; comparing with the reference"
+        return f"supports() answered about every shape ({event.get('asked')}); comparing with the reference"
     if kind == "correctness":
         return f"{event.get('chains')} untimed runs compared with the reference"
     if kind == "boundaries":
