@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from pathlib import Path
-from types import FrameType
 
 import click
 from rich.console import Console
@@ -14,6 +12,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from gatekeeper.cli.demo_text import Progress, surprises, verdicts
+from gatekeeper.cli.ending import ended_in_order
 from gatekeeper.cli.faults import writable
 from gatekeeper.demo import delivery
 from gatekeeper.demo.pulls import sample_pulls
@@ -26,13 +25,13 @@ PLAIN_WIDTH = 150
 @click.command()
 @click.option("--once", is_flag=True, help="End by itself; exit status 0 only if every verdict was the expected one.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the verdicts here.")
+@ended_in_order()
 def demo(once: bool, json_file: Path | None) -> int:
     """Run the service with a sample upstream, deliver signed webhooks and show the verdicts."""
     if json_file is not None and not writable(json_file):
         raise click.UsageError(
             f"expected --json as a file in an existing directory that may be written; found {str(json_file)!r}"
         )
-    _end_in_order()
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
@@ -79,24 +78,6 @@ def _plain(answer: Answer) -> dict[str, object]:
         "findings": list(findings(answer.page)),
         "races": answer.page.get("races", []),
     }
-
-
-def _end_in_order() -> None:
-    """Make every signal that asks for an end one that stops the service and removes its folder.
-
-    A shell that starts a job with ``&`` lets it ignore SIGINT; it is listened to again, since "Ctrl-C ends the demonstration".
-    SIGHUP, from a terminal that is closed, stays ignored where ``nohup`` made it so.
-    """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _interrupt)
-
-
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    # A terminal that is closed sends it twice (kernel and shell): the second must not break off the end that is under way.
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _wait_for_interrupt() -> None:

@@ -15,6 +15,7 @@ import click
 
 from gatekeeper import engine
 from gatekeeper.backends.subprocesses import SubprocessRunner
+from gatekeeper.cli.ending import ended_in_order
 from gatekeeper.context import Runner
 from gatekeeper.domain.errors import Postponed
 from gatekeeper.domain.evidence import Evidence, Origin, ProbeEvidence, TreeSubject
@@ -47,7 +48,8 @@ def judge(
     }
     if not requests:
         return asked
-    found = tuple(_evidence(request, repository, runner, subject) for request in requests.values())
+    with ended_in_order():  # the worker has a session of its own and would run on
+        found = tuple(_evidence(request, repository, runner, subject) for request in requests.values())
     return engine.run(book, replace(subject, evidence=found), static_only=True, also=wanted)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,7 @@ from gatekeeper.domain.errors import Postponed
 from gatekeeper.domain.policy import Outcome, PolicyResult
 from gatekeeper.domain.race import ProbeRequest, ProbeResult
 from tests.checkout import checkout, git, put
+from tests.cli.test_demo_ends import alive, children
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MANIFEST = f"{DIRECTORY}/fast_track.toml"
@@ -36,7 +42,13 @@ def work(tmp_path: Path) -> Path:
     put(root, HOOK, hook.replace("from vllm.models", f"from {PACKAGE} import gate\nfrom vllm.models", 1))
     assert main(["init", "--repo", str(root)]) == 0
     text = (root / MANIFEST).read_text()
-    put(root, MANIFEST, re.sub('"TODO: setting[^"]*"', '"decode_backend=fast"', text).replace('"TODO"', '"served"'))
+    put(
+        root,
+        MANIFEST,
+        re.sub('"TODO: setting[^"]*"', '"additional_config.decode_backend=latency_specialized"', text).replace(
+            '"TODO"', '"served"'
+        ),
+    )
     return root
 
 
@@ -114,3 +126,34 @@ def test_a_probe_waits_for_the_race_that_runs_on_this_machine(
     commit(work)
     assert probed(work).outcome is Outcome.PASSED
     assert capsys.readouterr().err.count("waiting: a race runs on this machine") == 1
+
+
+def probes(parent: int) -> list[int]:
+    """Children that probe; git comes and goes beside them."""
+    found = []
+    for pid in children(parent):
+        with contextlib.suppress(OSError):
+            if b"workers.probe" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_an_end_of_the_command_ends_the_probe(work: Path, how: signal.Signals) -> None:
+    gate = (work / DIRECTORY / "gate.py").read_text()
+    put(work, f"{DIRECTORY}/gate.py", f"import time\n\ntime.sleep(100)\n{gate}")
+    command = [sys.executable, "-m", "gatekeeper", *commit(work), "--probe"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stderr is not None
+    try:
+        assert b"probing" in process.stderr.readline()
+        deadline = time.monotonic() + 60
+        while not (workers := probes(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        [worker] = workers
+        process.send_signal(how)
+        assert process.wait(60) == 130 and not alive(worker)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
