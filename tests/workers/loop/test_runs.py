@@ -13,6 +13,7 @@ from kernels_under_test.contract import Role, Shape, feedback
 from tests.workers.toy_model.trusted import load, oracle
 from workers.arena import Arena, layout
 from workers.devices.cpu import CpuDevice
+from workers.loop import runs
 from workers.loop.runs import Interference, Weights, new_seed, prepare, run
 from workers.models import Model
 from workers.protocol import ArmFailed
@@ -85,6 +86,15 @@ def test_the_first_noise_is_written_after_the_order_and_the_arm_is_frozen_before
     assert seen["before"].isnan().all() and torch.equal(seen["after"], data.noise[0])
     assert seen["out"].isnan().all(), "histories are poisoned before the run"
     assert shot.nanoseconds > 0 and shot.strays == ()
+
+
+def test_the_clock_is_read_before_the_order_and_after_the_freeze(monkeypatch):
+    """An arm that its order wakes up, whatever holds it, works on its own clock."""
+    runner, idle, weights, events = sides()
+    real = runs.time.monotonic_ns
+    monkeypatch.setattr(runs.time, "monotonic_ns", lambda: events.append("clock") or real())
+    run(runner, idle, 0, weights, weights.draw(new_seed(), STEPS), (0,))
+    assert events == ["clock", "ask", "thaw runner", "done", "freeze runner", "clock"]
 
 
 def test_an_idle_arm_that_uses_cpu_time_is_interference_and_a_still_one_is_not():
