@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.jobs import JobKind
 from gatekeeper.domain.policy import (
     ApprovalRequirement,
@@ -74,6 +75,12 @@ RACE_OUTCOME = {
     RaceOutcome.VOID: Outcome.PENDING,
 }
 MACHINE = "the machine, which other races or probes have now"
+JAIL_WORDS = {
+    JailLevel.PROCESS: "as a plain process",
+    JailLevel.JAIL: "in a jail",
+    JailLevel.CONTAINER_JAIL: "in a jail inside a container",
+    JailLevel.VM_JAIL: "in a jail inside a virtual machine",
+}
 JOB_SENTENCES = {
     JobKind.INTAKE: "read the pull request from git",
     JobKind.EVALUATE: "run the policies",
@@ -268,7 +275,7 @@ def sentence(text: str) -> str:
     """Return a text as a sentence: a capital letter unless it starts with a name, and a full stop."""
     if not text:
         return text
-    first = text.split(maxsplit=1)[0].rstrip(",.:;")
+    first = text.split(maxsplit=1)[0].rstrip(".:;")  # before a comma stands the name of a target: `cpu, rows=1`
     start = text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
     return start if start[-1] in ".!?" else start + "."
 

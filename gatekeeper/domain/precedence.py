@@ -30,7 +30,9 @@ def with_reasons(results: Sequence[PolicyResult]) -> tuple[PolicyResult, ...]:
 def _reasons(results: Sequence[PolicyResult]) -> Iterator[str]:
     for result in results:
         if result.severity is Severity.BLOCKING and result.outcome is Outcome.FAILED:
-            yield f"`{result.policy}`, which has failed, to pass or to be waived"
+            failing = [each for each in result.findings if each.effect is Effect.FAIL and not each.waived_by]
+            waivable = bool(failing) and all(each.waivable_by for each in failing)
+            yield f"`{result.policy}`, which has failed, to pass{' or to be waived' if waivable else ''}"
     kinds = {requirement.kind for result in results for requirement in result.requirements}
     if "approval" in kinds:
         yield "a maintainer's approval of this head"

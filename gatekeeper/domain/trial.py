@@ -108,7 +108,7 @@ def _failed(figures: Figures, outcome: RaceOutcome) -> Reason:
     code, message = _FAILED[outcome]
     # The first look may only end a race, never win one: it has no p of its own.
     level = f" at p {figures.nominal_p:.2g}" if figures.nominal_p else ""
-    found = f"ratio {figures.ratio:.4f}, upper bound {_shown(figures.upper)}, lower bound {_shown(figures.lower)}"
+    found = f"ratio {figures.ratio:.4f}, {_shown('upper', figures.upper)}, {_shown('lower', figures.lower)}"
     if outcome is RaceOutcome.INCONCLUSIVE:
         needed = figures.blocks_to_decide
         message += f"; {needed} blocks would decide" if needed is not None else "; no number of blocks promises to"
@@ -122,8 +122,8 @@ def _failed(figures: Figures, outcome: RaceOutcome) -> Reason:
     )
 
 
-def _shown(bound: float | None) -> str:
-    return "none" if bound is None else f"{bound:.4f}"
+def _shown(side: str, bound: float | None) -> str:
+    return f"no {side} bound" if bound is None else f"{side} bound {bound:.4f}"
 
 
 def guard_figures(request: RaceRequest, record: ConfigurationRecord) -> Figures:

@@ -44,7 +44,7 @@ def operations(document: dict[str, Any]) -> Iterator[Operation]:
                 method=method.upper(),
                 path=path,
                 summary=operation.get("summary", ""),
-                description=operation.get("description", ""),
+                description=operation.get("description", "").replace("``", "`"),
                 parameters=tuple(
                     (item["name"], item["in"], item.get("description", "")) for item in operation.get("parameters", ())
                 ),

@@ -20,13 +20,16 @@ def router(options: WebOptions) -> APIRouter:
     """Return the health routes."""
     routes = APIRouter(tags=["operations"])
 
-    @routes.get("/healthz", summary="Whether the process lives")
+    @routes.get("/healthz", summary="Whether the process lives", response_description="it does")
     def healthz() -> dict[str, str]:
         """Answer without touching anything."""
         return {"status": "ok"}
 
     @routes.get(
-        "/readyz", summary="Whether the service could do its work now", responses={503: {"description": "not ready"}}
+        "/readyz",
+        summary="Whether the service could do its work now",
+        response_description="ready",
+        responses={503: {"description": "not ready"}},
     )
     def readyz() -> JSONResponse:
         """Run every readiness check; 503 with the reasons if one fails. Also tells how long the queue is."""

@@ -188,7 +188,7 @@ def evidence_row(digest: str, evidence: Evidence, *, earlier: bool = False) -> E
             summary, race = texts.RACE_SENTENCES[body.result.outcome], body.request.removeprefix("sha256:")
         case ProbeEvidence() as body:
             faults = len(body.result.faults)
-            summary = f"Probe in jail level {body.result.jail.value}: {texts.plural(faults, 'fault') if faults else 'no fault'}."
+            summary = f"Probed {texts.JAIL_WORDS[body.result.jail]}: {texts.plural(faults, 'fault') if faults else 'no fault'}."
         case Waiver() as body:
             summary = f"{body.by} lets {body.code} of {body.policy} pass: {body.reason}"
         case Approval() as body:

@@ -40,7 +40,13 @@ def router(ctx: WebContext, options: WebOptions) -> APIRouter:
     """Return the intake route."""
     routes = APIRouter(tags=["intake"])
 
-    @routes.post("/webhooks/github", status_code=202, summary="Take a delivery of GitHub", responses=ANSWERS)
+    @routes.post(
+        "/webhooks/github",
+        status_code=202,
+        summary="Take a delivery of GitHub",
+        response_description="stored, stored before, or nothing that is acted on",
+        responses=ANSWERS,
+    )
     async def receive(request: Request) -> JSONResponse:
         """Answer 202 once the delivery is stored, or was stored before, or is about something that nothing here acts on."""
         delivery = read_headers(request)

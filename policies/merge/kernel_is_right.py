@@ -12,8 +12,9 @@ a configuration that the kernel cannot serve belongs out of the manifest.
 from __future__ import annotations
 
 from gatekeeper.domain.policy import Check, Policy, PolicyInput, Report
+from gatekeeper.domain.race import RaceOutcome
 from gatekeeper.domain.race_evidence import RaceParameters, Standing
-from gatekeeper.domain.race_findings import report_rightness
+from gatekeeper.domain.race_findings import report_rightness, summary_of
 from gatekeeper.domain.race_judging import judge_races
 from gatekeeper.domain.race_scope import Contest
 
@@ -21,10 +22,26 @@ from gatekeeper.domain.race_scope import Contest
 def judge(subject: PolicyInput, parameters: RaceParameters) -> Report:
     """Ask for the races that are missing and report every wrong answer in those that are there."""
 
+    told: dict[str, str] = {}
+
     def report_on(report: Report, _contest: Contest, now: Standing) -> None:
         report_rightness(report, now)
+        told[summary_of(now)] = _answers_of(now)
 
-    return judge_races(subject, parameters, policy=POLICY.id, asked_for="being right", report_on=report_on)
+    report = judge_races(subject, parameters, policy=POLICY.id, asked_for="being right", report_on=report_on)
+    # A slow candidate is right all the same: the race's outcome is for the policy about times to tell.
+    report.summary = "; ".join(told.get(line, line) for line in report.summary.split("; "))
+    return report
+
+
+def _answers_of(now: Standing) -> str:
+    assert now.decision is not None
+    if now.decision.outcome is RaceOutcome.WRONG:
+        return f"on {now.target}: wrong answers"
+    if now.decision.outcome is RaceOutcome.DECLINED:
+        return f"on {now.target}: declined what it advertises"
+    count = len(now.request.configurations)
+    return f"on {now.target}: no wrong answer at {count} advertised configuration{'s' if count > 1 else ''}"
 
 
 POLICY = Policy(

@@ -49,6 +49,7 @@ def test_a_look_that_can_only_end_a_race_names_no_p() -> None:
         if "BENCH" in each.code
     ]
     assert slow.code == "BENCH_WORSE" and slow.expected == "a lower bound above 1.0100"
+    assert ", no lower bound over 3 units" in slow.found and "none" not in slow.found
     later = decide(make.result(make.record(timed=make.blocks(20, 0.03, 0.06, seed=3)))).reasons
     assert any(each.expected.startswith("a lower bound above 1.0100 at p 0.0") for each in later)
 

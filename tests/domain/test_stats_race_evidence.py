@@ -15,6 +15,7 @@ from gatekeeper.domain.policy import LogRequirement, Outcome, RaceRequirement, R
 from gatekeeper.domain.race import RaceOutcome, RaceRequest, RaceResult, TreeSource
 from gatekeeper.domain.race_evidence import RaceParameters, ask, standing, waived
 from gatekeeper.domain.race_findings import report_jail, report_rightness, report_speed, summary_of
+from policies.merge import kernel_is_right
 from tests import race_samples as make
 
 TREE, OTHER = "1" * 40, "2" * 40
@@ -183,3 +184,31 @@ def test_the_summary_names_what_was_measured() -> None:
     assert summary_of(stand(evidence(make.result()))).startswith("on cpu: better, at least 1.195 ")
     assert "comm=shard" in summary_of(stand(evidence(make.result())))
     assert summary_of(stand()) == "on cpu: waits for a race"
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
+        (
+            make.result(make.record(timed=make.blocks(20, -0.1, 0.005, seed=3))),
+            "no wrong answer at 1 advertised configuration",
+        ),
+        (make.result(make.record(errors=(make.error(rms=0.9), make.error(check="timed")))), "wrong answers"),
+    ],
+    ids=["slower", "wrong"],
+)
+def test_whether_answers_are_right_is_told_without_the_times(
+    monkeypatch: pytest.MonkeyPatch, of: RaceResult, told: str
+) -> None:
+    now = stand(evidence(of))
+
+    def judged(_subject: Any, _parameters: Any, *, report_on: Any, **_named: Any) -> Report:
+        report = Report()
+        report_on(report, None, now)
+        report.summary = f"{summary_of(now)}; on gb300: waits for a log"
+        return report
+
+    monkeypatch.setattr(kernel_is_right, "judge_races", judged)
+    report = kernel_is_right.POLICY.judge(None, RaceParameters())  # type: ignore[arg-type]
+    assert report.summary == f"on cpu: {told}; on gb300: waits for a log"
+    assert report.fails() == (told == "wrong answers")

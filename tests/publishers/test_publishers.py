@@ -91,6 +91,11 @@ def test_texts_read_as_they_were_agreed(name: str, text: str) -> None:
     assert text + "\n" == (SNAPSHOTS / f"{name}.md").read_text(encoding="utf-8")
 
 
+def test_a_sentence_leaves_names_as_they_are() -> None:
+    told = {"cpu, rows=1: too large": "cpu, rows=1: too large.", "on cpu: wrong": "On cpu: wrong.", "gone.": "Gone."}
+    assert {text: texts.sentence(text) for text in told} == told
+
+
 def test_titles() -> None:
     verdict = failed()
     assert texts.verdict_title(verdict) == "failed: isolation, 2 findings"

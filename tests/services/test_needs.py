@@ -12,6 +12,7 @@ from gatekeeper.domain.jobs import JobKind, JobState
 from gatekeeper.domain.policy import (
     ApprovalRequirement,
     Check,
+    Finding,
     Outcome,
     PolicyResult,
     ProbeRequirement,
@@ -19,7 +20,7 @@ from gatekeeper.domain.policy import (
     Requirement,
     Severity,
 )  # fmt: skip
-from gatekeeper.domain.precedence import WAITS
+from gatekeeper.domain.precedence import WAITS, race_waits_for
 from gatekeeper.domain.race import ProbeRequest, TreeSource
 from gatekeeper.domain.snapshot import Author, Snapshot
 from gatekeeper.domain.verdict import Verdict, decide
@@ -142,9 +143,21 @@ def test_the_check_says_what_its_race_waits_for(pull: Pull) -> None:
     verdict = judged(pull.digest, RACE, PROBE, isolation=Outcome.FAILED)
     summary = next(check.summary for check in verdict.checks if check.check is Check.BENCHMARKS)
     assert summary == (
-        "not raced yet: waits for `rule_isolation`, which has failed, to pass or to be waived"
-        " and for the probe of its code"
+        "not raced yet: waits for `rule_isolation`, which has failed, to pass and for the probe of its code"
     )
+
+
+@pytest.mark.parametrize(
+    ("owners", "told"),
+    [((), "to pass"), (("@mira",), "to pass or to be waived"), (("@mira", ""), "to pass")],
+    ids=["nobody may waive it", "somebody may", "one of two"],
+)
+def test_a_waiver_is_spoken_of_only_where_somebody_may_give_it(owners: tuple[str, ...], told: str) -> None:
+    found = tuple(
+        Finding(code="ISO_X", message="m", waivable_by=(owner,) if owner else ()) for owner in owners or ("",)
+    )
+    failed = result(Check.ISOLATION, Outcome.FAILED).model_copy(update={"findings": found})
+    assert race_waits_for([failed]) == (f"`rule_isolation`, which has failed, {told}",)
 
 
 def test_a_waiver_that_comes_and_goes_starts_the_race_and_takes_it_back(pull: Pull) -> None:

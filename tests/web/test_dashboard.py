@@ -113,8 +113,7 @@ def test_a_race_shows_figures_interval_margin_and_whose_word_it_is(seeded: Any) 
         "contributed",
         ">ours<",
         "1.050",
-        "Jail level",
-        "asks for <code>jail",
+        "Ran as a plain process (this target asks for one in a jail)",
     ):
         assert part in text, part
     race = seeded.client.get(f"/api/v1/races/{RACE}").json()
