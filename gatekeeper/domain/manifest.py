@@ -54,6 +54,11 @@ def _as_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _whole(value: Any) -> Any:
+    """``true`` and ``1.0`` equal 1 and are no version."""
+    return value if type(value) is int else repr(value)
+
+
 Dtypes = Annotated[
     tuple[Name, ...],
     Field(min_length=1, max_length=8),
@@ -152,7 +157,9 @@ class Manifest(Document):
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
-    schema_version: Literal[1] = Field(alias="schema", description="version of this schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(_whole)] = Field(
+        alias="schema", description="version of this schema"
+    )
     model: Name = Field(description="the model in the repository, as its directory spells it")
     vendor: Name = Field(description="the vendor in the repository, as its directory spells it")
     directory: RepositoryPath = Field(description="path of the specialised directory; the manifest lies in it")

@@ -28,6 +28,9 @@ MAX_SYNTAX_PROBLEMS = 20
 SHOWN = 120
 """Longest excerpt of a file or a value in a message, in characters."""
 
+LARGEST = (1 << 63) - 1
+"""Largest integer, as TOML 1.0 asks for. Python writes no more than 4,300 digits, and would fail to show a larger one."""
+
 _LANGUAGE = Language(tree_sitter_toml.language())
 _AT_LINE = re.compile(r"\(at line (\d+), column (\d+)\)")
 M = TypeVar("M", bound=BaseModel)
@@ -77,9 +80,21 @@ def parse(
     if deepest[0] > max_depth:
         return None, [TomlProblem(deepest[1], "", f"nesting of at most {max_depth}", f"{deepest[0]}", "nesting")]
     try:
-        return TomlDocument(tomllib.loads(text), lines), []
+        document = TomlDocument(tomllib.loads(text), lines)
     except (ValueError, RecursionError) as error:
         return None, _syntax_problems(root, data, str(error))
+    large = list(_too_large(document.values, (), document))[:MAX_SYNTAX_PROBLEMS]
+    return (None, large) if large else (document, [])
+
+
+def _too_large(value: Any, path: Path, document: TomlDocument) -> Iterator[TomlProblem]:
+    """Yield the integers of a document that are no 64-bit ones. Nesting is bounded before."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _too_large(inner, (*path, key), document)
+    elif isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST:
+        expected = f"an integer of at most {LARGEST}"
+        yield TomlProblem(document.line(*path), dotted(path), expected, f"one of {value.bit_length()} bits", "value")
 
 
 def validate(model: type[M], document: TomlDocument) -> tuple[M | None, list[TomlProblem]]:

@@ -12,6 +12,8 @@ MAXIMUM_DEPTH = 64
 """GitHub's own payloads reach 10 levels; the parser itself gives up near 1,000."""
 MAXIMUM_DIGITS = 19
 """Enough for every 64-bit id."""
+LARGEST = (1 << 63) - 1
+"""The largest id that a database holds; GitHub's own are far below."""
 MAXIMUM_FLOAT_TEXT = 64
 
 
@@ -67,7 +69,12 @@ def _integer(text: str) -> int:
             "the body holds an integer that is too long",
             code="HOOK_JSON", expected=f"at most {MAXIMUM_DIGITS} digits", found=f"{len(text)} characters",
         )  # fmt: skip
-    return int(text)
+    value = int(text)
+    if not -LARGEST <= value <= LARGEST:
+        raise Rejected(
+            "the body holds an integer that is too large", code="HOOK_JSON", expected=f"at most {LARGEST}", found=text
+        )
+    return value
 
 
 def _float(text: str) -> float:

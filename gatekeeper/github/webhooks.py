@@ -187,7 +187,8 @@ def read_event(name: str, payload: dict[str, Any]) -> Event | Ignored:
 
     Raises:
         Rejected: ``HOOK_PAYLOAD`` if a field that is needed is missing or of the wrong type, ``HOOK_TEXT`` if a text that
-            would be stored holds NUL, another control character or half of a surrogate pair.
+            would be stored holds NUL, another control character (but in a title, where it becomes a space) or half of a
+            surrogate pair.
     """
     match name:
         case "pull_request":
@@ -213,7 +214,7 @@ def _pull_request(payload: _PullRequestPayload) -> PullRequestChanged:
         base_ref=_text("pull_request.base.ref", pull.base.ref),
         author_id=author.id,
         author_login=_text("pull_request.user.login", author.login),
-        title=_text("pull_request.title", pull.title),
+        title=_text("pull_request.title", _shown(pull.title)),
         draft=pull.draft,
         open=pull.state == "open",
         updated_at=_moment("pull_request.updated_at", pull.updated_at),
@@ -276,6 +277,12 @@ def _moment(field: str, value: str | None) -> datetime | None:
             code="HOOK_PAYLOAD", expected="a time such as 2026-11-30T04:15:00Z", found=f"field {field}",
         )  # fmt: skip
     return moment.astimezone(UTC)
+
+
+def _shown(value: str) -> str:
+    """Return a text that is only shown, with a space for each tab, line end or other control character: a title may hold one
+    by accident. NUL stays, and is refused."""
+    return "".join(" " if 0 < ord(character) < 0x20 or ord(character) == 0x7F else character for character in value)
 
 
 def _text(field: str, value: str) -> str:

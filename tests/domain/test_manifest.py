@@ -119,6 +119,22 @@ def test_limits():
     assert found("[claims]", "[serves.dtypes2]") [0][0] == "KEY_UNKNOWN"  # fmt: skip
 
 
+@pytest.mark.parametrize("digits", ["0x" + "f" * 6000, "0o" + "7" * 9000, "0b" + "1" * 20000, "9223372036854775808", "-9223372036854775809",
+                                    "0x_8000000000000000".replace("x_", "x")])  # fmt: skip
+def test_an_integer_that_is_none_of_64_bits_is_the_authors_fault(digits):
+    assert found("rows = [1, 2, 8]", f"rows = [1,\n{digits}]") == [("VALUE", 16)]
+
+
+def test_integers_at_the_edge_are_read():
+    document, problems = parse(b"a = 9223372036854775807\nb = -9223372036854775808\nc = [[0x7f]]\n")
+    assert document is not None and problems == [] and document.values["b"] == -(1 << 63)
+
+
+@pytest.mark.parametrize("version", ["true", "1.0", '"1"', "2", "[1]", "1e0"])
+def test_the_version_is_an_integer_and_nothing_that_equals_one(version):
+    assert found("schema = 1", f"schema = {version}") == [("VALUE", 1)]
+
+
 def test_positions_of_nested_tables():
     document, problems = parse(b'[[a]]\nx = 1\n[[a]]\n[a.b]\n"q.r" = [1,\n 2]\n')
     assert problems == [] and document is not None
