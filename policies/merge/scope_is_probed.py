@@ -74,7 +74,14 @@ def _one(report: Report, subject: PolicyInput, found: Declared, manifest: Manife
         report.add("SCOPE_JAIL", "the probe ran behind too weak a wall", expected=parameters.minimum_jail.value,
                    found=result.jail.value, path=found.path, effect=Effect.HOLD)  # fmt: skip
     _report(report, found, request, result)
-    return f"{len(result.faults)} fault(s), {sum(result.supported)} of {len(request.advertised)} configurations served"
+    refused = sum(bool(reason.strip()) for reason in result.refused)
+    seen = [
+        f"serves {sum(result.supported)} of {len(request.advertised)} advertised configurations",
+        f"refuses {refused} of {len(request.refused)} others",
+    ]
+    if result.faults:
+        seen.append(f"{len(result.faults)} fault{'s' if len(result.faults) > 1 else ''} beside that")
+    return ", ".join(seen)
 
 
 def _result(subject: PolicyInput, request: ProbeRequest) -> ProbeResult | None:

@@ -225,6 +225,15 @@ def test_what_a_probe_found_fails():
         assert codes(probe_report(evidence=(evidence_of(**changes),))) == ["SCOPE_SUPPORTS"]
 
 
+def test_the_summary_of_a_probe_tells_what_was_wrong():
+    request = probe_report().requirements[0].request
+    served, outside = len(request.advertised), len(request.refused)
+    honest = f"serves {served} of {served} advertised configurations, refuses {outside} of {outside} others"
+    assert probe_report(evidence=(evidence_of(),)).summary.endswith(honest)
+    too_much = probe_report(evidence=(evidence_of(refused=("",) + ("no",) * (outside - 1)),)).summary
+    assert too_much.endswith(f"refuses {outside - 1} of {outside} others") and "0 fault" not in too_much
+
+
 def test_a_weak_jail_holds():
     assert outcome_of(probe_report(evidence=(evidence_of(jail=JailLevel.PROCESS),))) == "pending"
 
