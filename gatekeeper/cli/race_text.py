@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from gatekeeper.domain.race import RaceOutcome, RaceResult
 
 EXIT = {RaceOutcome.BETTER: 0, RaceOutcome.HELD: 2, RaceOutcome.VOID: 3}
 """Every other outcome exits with 1."""
+_SEED = re.compile(r", seed [0-9a-f]+")
+"""Runs that differ in nothing else say the same; ``--json`` has every seed."""
 VERDICT = {0: "passed", 1: "failed", 2: "pending", 3: "error"}
 
 
@@ -95,7 +98,7 @@ def reason_lines(reasons: Iterable[Reason]) -> list[str]:
         first = group[0]
         lines.append(f"{code} at {where}: {message_of(first)}; expected {first.expected}; found {first.found}")
         if len(group) > 1:
-            others = list(dict.fromkeys(message_of(reason) for reason in group[1:] if reason.message != first.message))
+            others = list(dict.fromkeys(_SEED.sub("", message_of(reason)) for reason in group))[1:]
             told = f": {'; '.join(others[:SHOWN_OTHERS])}" if others else ""
             more = f" and {len(others) - SHOWN_OTHERS} others" if len(others) > SHOWN_OTHERS else ""
             lines.append(f"  {len(group)} times in all{told}{more}; --json tells all")

@@ -204,7 +204,15 @@ def test_equal_reasons_of_a_configuration_are_told_once_with_their_number():
         return Reason(code="COR_UNWRITTEN", outcome=RaceOutcome.WRONG, where=where, message=message,
                       expected="every step written", found=found)  # fmt: skip
 
-    lines = reason_lines([reason("rows=1"), *[reason("rows=8")] * 3, reason("rows=8", "tensor out", "step 3 not")])
+    lines = reason_lines(
+        [
+            reason("rows=1"),
+            reason("rows=8"),
+            reason("rows=8", "step 0 not written, seed 0a"),
+            reason("rows=8"),
+            reason("rows=8", "tensor out", "step 3 not"),
+        ]
+    )
     assert lines == [
         "COR_UNWRITTEN at rows=1: step 0 not written; expected every step written; found step 0 not",
         "COR_UNWRITTEN at rows=8: step 0 not written; expected every step written; found step 0 not",
