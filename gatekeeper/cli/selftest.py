@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -135,7 +136,10 @@ def _chosen(model: str, only: Sequence[str], group: Sequence[str]) -> tuple[Plan
     corpus = read_index(path.read_text(encoding="utf-8"), f"{model}/mutants/{path.name}")
     unknown = sorted(set(only) - {planted.name for planted in corpus})
     if unknown:
-        raise click.UsageError(f"expected --only as names of {path.name}; found {', '.join(unknown)}")
+        names = [planted.name for planted in corpus]
+        near = sorted({one for name in unknown for one in get_close_matches(name, names, n=3)})
+        hint = f"; did you mean {' or '.join(near)}?" if near else f"; they are in {path}"
+        raise click.UsageError(f"expected --only as a mutant's name; found {', '.join(unknown)}{hint}")
     return tuple(
         planted for planted in corpus
         if (not only or planted.name in only) and (not group or planted.kind.value in group)

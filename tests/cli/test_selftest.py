@@ -149,3 +149,12 @@ def test_what_loses_between_advertised_rows_gets_a_guard_there() -> None:
     assert order.until == "end" and order.request.rules.guard_configurations == 1
     assert {c.rows for c in order.request.guard_pool} == {3, 4}
     assert {c.rows for c in order.request.configurations} == {1}
+
+
+def test_a_misspelt_mutant_is_told_with_the_names_near_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selftest", "--only", "slow_3_percent"]) == 64
+    assert "did you mean slow_1_percent or slow_2_percent or slow_5_percent?" in capsys.readouterr().err.replace(
+        "\n", " "
+    )
+    assert main(["selftest", "--only", "zzz"]) == 64
+    assert "index.toml" in capsys.readouterr().err
