@@ -16,8 +16,8 @@ Filters = Annotated[PullFilter, Depends(pull_filter)]
 Owner = Annotated[str, Path(description="owner of the repository, as GitHub spells it")]
 Repo = Annotated[str, Path(description="name of the repository, without its owner")]
 Number = Annotated[int, Path(description="number of the pull request")]
-VerdictDigest = Annotated[str, Path(description="digest of the verdict, with or without `sha256:`")]
-RaceDigest = Annotated[str, Path(description="digest of the race's request, with or without `sha256:`")]
+VerdictDigest = Annotated[str, Path(description="digest of the verdict, with or without its sha256: in front")]
+RaceDigest = Annotated[str, Path(description="digest of the race's request, with or without its sha256: in front")]
 INVALID: dict[int | str, dict[str, Any]] = {422: {"description": "a parameter is not valid"}}
 ABSENT: dict[int | str, dict[str, Any]] = {404: {"description": "nothing there"}, **INVALID}
 
