@@ -40,6 +40,9 @@ def local_length(length: Tensor, rank: int, ranks: int, interleave: int) -> Tens
 
 
 LARGER = {"x8": 8, "x64": 64}
+QUERY_SPREAD = 0.2 * 128**0.5
+"""Standard deviation of a residual's score, whatever the width. Queries of a fixed size would, at 7,168 columns, let the softmax take
+one source alone: then an error in any other is not seen."""
 
 
 class Filler:
@@ -68,7 +71,7 @@ class Filler:
         """Values of a weight tensor, by the last part of its name."""
         name, size, part = spec.name, spec.shape, part_of(spec.name)
         rules: dict[str, Callable[[], Tensor]] = {
-            "query": lambda: 0.2 * self.normal(name, size),
+            "query": lambda: QUERY_SPREAD * size[-1] ** -0.5 * self.normal(name, size),
             "gamma": lambda: 1 + 0.1 * self.normal(name, size),
             "conv": lambda: 0.5 * self.normal(name, size),
             "a_log": lambda: self._a_log(name, size),
