@@ -74,7 +74,8 @@ def draw_weights(seed: int, device: str, keep_codes: bool) -> Weights:
     w["in_proj"][B_COLUMN + HEADS :] = 0
     for call in ("pre", "post"):
         w[f"{call}_gamma"] = (1 + 0.1 * normal(HIDDEN)).to(BF16)
-        w[f"{call}_query"] = (0.2 * normal(HIDDEN)).to(BF16)
+        # A spread of 2.3 in the scores; with 0.2 of a fixed size it would be 17, and the softmax would take one source alone.
+        w[f"{call}_query"] = (2.3 * HIDDEN**-0.5 * normal(HIDDEN)).to(BF16)
         w[f"{call}_norm"] = (1 + 0.1 * normal(HIDDEN)).to(BF16)
     stock: dict[str, Tensor] = {}
     candidate: dict[str, Tensor] = {}
