@@ -31,7 +31,7 @@ from workers import probe_wire as wire
 from workers import scratch as filled
 from workers.jail import Bind, Jail, find_jail
 from workers.jailed import Ended
-from workers.probe_imports import imported_by, packages
+from workers.probe_imports import guard_order, imported_by, packages
 from workers.sources import code_of
 
 GPU_PACKAGES = ("cutlass", "cuda", "cupy", "triton", "flashinfer", "flydsl", "aiter", "deep_gemm", "flash_attn", "pynvml",
@@ -42,8 +42,8 @@ IMPORT_SECONDS = 120.0
 SUPPORTS_SECONDS = 5.0
 LOOK_SECONDS = 0.25
 """How often the scratch directory is looked at while an answer is waited for: it has no size of its own."""
-CHILD = ("probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_watch.py",
-         "probe_wire.py")  # fmt: skip
+CHILD = ("probe_asking.py", "probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_switch.py",
+         "probe_watch.py", "probe_wire.py")  # fmt: skip
 HERE = Path(__file__).resolve().parent
 
 
@@ -149,7 +149,7 @@ def _stage(request: ProbeRequest, tree: Path) -> Iterator[tuple[Path, Path]]:
 
 def _supports_order(request: ProbeRequest, code: Path) -> dict[str, Any]:
     return {
-        "guard": request.guard,
+        **guard_order(request, code),
         "packages": packages(code, request.source.directory),
         "facts": facts_of(request),
         "shapes": [c.model_dump(mode="json") for c in (*request.advertised, *request.refused)],

@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if __name__ != "__main__" or TYPE_CHECKING:
+    from workers import probe_asking as asking
     from workers import probe_effects as effects
     from workers import probe_guard as guards
     from workers import probe_watch as watching
     from workers import probe_wire as wire
 else:
     sys.path.insert(0, str(Path(__file__).parent))
-    names = ("probe_effects", "probe_guard", "probe_watch", "probe_wire")
-    effects, guards, watching, wire = map(importlib.import_module, names)
+    names = ("probe_asking", "probe_effects", "probe_guard", "probe_watch", "probe_wire")
+    asking, effects, guards, watching, wire = map(importlib.import_module, names)
     sys.path.pop(0)
 
 WHOLE_PROCESS = ("EFF_TORCH_GLOBAL", "EFF_TORCH_MODE")
@@ -102,6 +103,8 @@ def _watch(order: Mapping[str, Any]) -> watching.Watch:
 def _supports(channel: int, order: Mapping[str, Any]) -> None:
     faults, before = _first_look(order)
     watch = _watch(order)
+    guarding = asking.Guarding(order) if order["guard"] else None
+    faults.extend(guarding.first() if guarding else ())
     with watch:
         candidate = _attribute(order["entry_point"], "SCOPE_ENTRY_POINT", faults)
     found = candidate is not None and callable(getattr(candidate, "supports", None))
@@ -109,16 +112,19 @@ def _supports(channel: int, order: Mapping[str, Any]) -> None:
         faults.append(
             ("SCOPE_ENTRY_POINT", order["entry_point"], "an object with supports()", type(candidate).__name__)
         )
-    if order["guard"]:
+    if guarding:
         with watch:
-            guard = _attribute(order["guard"], "SCOPE_GUARD", faults)
-            faults.extend(guards.faults(order["guard"], guard) if guard is not None else ())
+            guard = _attribute(guarding.name, "SCOPE_GUARD", faults)
+            faults.extend(guards.faults(guarding.name, guard) if guard is not None else ())
     for module in (*order["modules"], *order["packages"]):
         try:
             with watch:
                 importlib.import_module(module)
         except BaseException:  # noqa: S112  (whether it can be imported at all is the platform phase's question)
             continue
+    if guarding:
+        with watch:
+            faults.extend(guarding.again())
     after = effects.fingerprint(order["package"])
     faults.extend(watch.take())
     faults.extend(effects.differences(before, after, order["package"]))
@@ -127,7 +133,9 @@ def _supports(channel: int, order: Mapping[str, Any]) -> None:
     with watch:
         answers = [_answer(candidate, facts, shape) for shape in order["shapes"]] if found else []
     _send(channel, wire.ANSWERS, wire.pack_answers(answers))
-    _send(channel, wire.LATE, wire.pack_faults([*watch.take(), *_since(after, order)]))
+    with watch:
+        late = guarding.again() if guarding else []
+    _send(channel, wire.LATE, wire.pack_faults([*late, *watch.take(), *_since(after, order)]))
 
 
 def _first_look(order: Mapping[str, Any]) -> tuple[list[wire.Fault], effects.Facts]:
@@ -188,6 +196,8 @@ def _parents(package: str, root: str) -> None:
             bare = types.ModuleType(name)
             bare.__path__ = [str(Path(root, *parts[:depth]))]
             sys.modules[name] = bare
+            if depth > 1:
+                setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], bare)
 
 
 def _told(error: BaseException) -> str:

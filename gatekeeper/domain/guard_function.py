@@ -21,6 +21,9 @@ from gatekeeper.domain.source import SourceTree
 
 _CACHES = {"functools.cache", "functools.lru_cache"}
 _CHANGING = {"setattr", "delattr", "exec", "eval", "__import__", "__setattr__", "__delattr__", "__setitem__"}
+_METHODS = {"update", "setdefault", "pop", "popitem", "clear", "append", "extend", "insert", "remove", "add", "discard", "sort",
+            "reverse"}  # fmt: skip
+_KINDS = {"__class__", "__module__", "__qualname__", "__name__", "__mro__", "__bases__", "__subclasses__", "__file__"}
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _MOST_HOPS = 5
 
@@ -135,6 +138,13 @@ def _function_faults(
     if answers and all(_truth(answer, constants) for answer in answers):
         shown = "; ".join(f"return {ast.unparse(answer)}" for answer in answers)[:160]
         yield answers[0].lineno, "the guard never says no", "an answer that depends on what was asked for", shown
+    for node in own:
+        if isinstance(node, ast.Raise | ast.Assert):
+            yield (node.lineno, "the guard may raise, which stops whoever did not ask for the path",
+                   "no, and why not is for `supports()` to say", ast.unparse(node)[:160])  # fmt: skip
+        elif isinstance(node, ast.Attribute) and node.attr in _KINDS:
+            yield (node.lineno, "the guard asks what kind of object it is given", "a look at the setting",
+                   ast.unparse(node)[:160])  # fmt: skip
     yield from _changes(function, own)
 
 
@@ -142,21 +152,51 @@ def _changes(function: Function, own: list[ast.AST]) -> Iterator[tuple[int, str,
     arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
     local = {name for node in own for name in bound_names(node)} - arguments
     local -= {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    theirs = _of_others(own, arguments)
     for node in own:
         if isinstance(node, ast.Global | ast.Nonlocal):
             found = f"{type(node).__name__.lower()} {', '.join(node.names)}"
         elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            root: ast.expr = node
-            while isinstance(root, ast.Attribute | ast.Subscript):
-                root = root.value
-            if isinstance(root, ast.Name) and root.id in local:
+            root = _root(node)
+            if root in local - theirs:
                 continue
             found = f"a change of {ast.unparse(node)}"
         elif isinstance(node, ast.Call) and _called(node) in _CHANGING:
             found = ast.unparse(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+            if _root(node.func) not in arguments | theirs:
+                continue
+            found = ast.unparse(node)
         else:
             continue
         yield node.lineno, "asking the guard changes something", "a question without effects", found[:160]
+
+
+def _root(node: ast.expr) -> str:
+    """Return the name that a chain of attributes, items and calls of methods or `getattr` begins with."""
+    while True:
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func
+        elif isinstance(node, ast.Call) and _called(node) in ("getattr", "vars") and node.args:
+            node = node.args[0]
+        else:
+            return node.id if isinstance(node, ast.Name) else ""
+
+
+def _of_others(own: list[ast.AST], arguments: set[str]) -> set[str]:
+    """Return the local names that may be part of an argument, and not something of the guard's own."""
+    given = [(target, node.value) for node in own if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])]  # fmt: skip
+    found: set[str] = set()
+    for _ in range(_MOST_HOPS):
+        for target, value in given:
+            parts = value.values if isinstance(value, ast.BoolOp) else [value]
+            parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else parts
+            if isinstance(target, ast.Name) and any(part and _root(part) in arguments | found for part in parts):
+                found.add(target.id)
+    return found
 
 
 def _called(node: ast.Call) -> str:

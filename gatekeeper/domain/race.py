@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from gatekeeper.domain.catalog import HardwareTarget, JailLevel
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.documents import Digest, Document, GitId, Value
+from gatekeeper.domain.guard_asking import GuardAsking
 from gatekeeper.domain.samples import ConfigurationRecord, RaceFault, SupportAnswer
 
 ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
@@ -178,6 +179,8 @@ class ProbeRequest(Document):
     schema_version: int = 1
     source: TreeSource
     guard: str | None = Field(default=None, pattern=ENTRY_POINT)
+    askings: tuple[GuardAsking, ...] = Field(default=(), max_length=64)
+    """How hook files ask the guard; none: as they do as a rule."""
     platform_modules: tuple[str, ...] = ()
     """Dotted names of modules that must import with the GPU packages absent."""
     model: str | None = Field(default=None, pattern=ENTRY_POINT)

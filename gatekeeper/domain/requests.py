@@ -10,6 +10,7 @@ from gatekeeper.domain.boundary_pool import boundary_pool
 from gatekeeper.domain.catalog import ModelUnderTest
 from gatekeeper.domain.configuration import Configuration
 from gatekeeper.domain.errors import Rejected
+from gatekeeper.domain.guard_asking import GuardAsking
 from gatekeeper.domain.manifest import Manifest
 from gatekeeper.domain.outside import refused
 from gatekeeper.domain.race import InstalledSource, ProbeRequest, RaceRequest, RaceRules, TreeSource
@@ -75,6 +76,7 @@ def probe_request(
     model: ModelUnderTest,
     enumeration: EnumerationRules | None = None,
     platform_modules: tuple[str, ...] = (),
+    askings: tuple[GuardAsking, ...] = (),
 ) -> ProbeRequest:
     """Return the probe of a manifest's directory: one table of ``supports()`` over all targets of the manifest."""
     policy_set = input.snapshot.key.policy_set
@@ -90,6 +92,7 @@ def probe_request(
     return ProbeRequest(
         source=tree_source(input, tree, manifest),
         guard=manifest.guard,
+        askings=askings,
         platform_modules=platform_modules,
         model=model.problem,
         problem=model.default_problem,

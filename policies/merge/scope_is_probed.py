@@ -17,6 +17,9 @@ from pydantic import Field
 from gatekeeper.domain.advertised import EnumerationRules, advertised
 from gatekeeper.domain.catalog import JailLevel
 from gatekeeper.domain.evidence import Origin, ProbeEvidence, TreeSubject
+from gatekeeper.domain.guard_asking import askings
+from gatekeeper.domain.guards import guard_of
+from gatekeeper.domain.import_graph import package_of
 from gatekeeper.domain.manifest import Manifest, positions
 from gatekeeper.domain.policy import Check, Effect, Parameters, Policy, PolicyInput, ProbeRequirement, Report
 from gatekeeper.domain.race import ProbeRequest, ProbeResult
@@ -62,9 +65,11 @@ def _one(report: Report, subject: PolicyInput, found: Declared, manifest: Manife
         return "no merge result"
     modules = {manifest.entry_point.partition(":")[0], *outside_imports(found.tree, found.directory)}
     model = subject.catalog.models[manifest.problem]
+    guard = guard_of(manifest.guard, package_of(found.directory))
     request = probe_request(
-        subject, found.tree_id, manifest, model, parameters.enumeration, platform_modules=tuple(sorted(modules))
-    )
+        subject, found.tree_id, manifest, model, parameters.enumeration, platform_modules=tuple(sorted(modules)),
+        askings=askings(found.tree, manifest.hooks, guard) if guard else (),
+    )  # fmt: skip
     result = _result(subject, request)
     if result is None:
         approval = approval_needed(subject)
