@@ -2,7 +2,8 @@
 
 What it checks: the text of each changed Python file of the specialised directory and of its hook files, as a syntax tree. Named are
 changes of foreign objects and process-wide settings, code from data, loading that may run code, texts that nobody can read,
-threads and other background work, modes of PyTorch, and work at import. What a file held before is not asked about again.
+threads and other background work, modes of PyTorch, and work at import. Of tests, what reaches the tests of others, and tests that
+go away or never run. What a file held before is not asked about again.
 
 Why: a diff can stay inside its directory and still change every model of the process. This is the early answer, with a line; who
 wants to can write around it, which is why the probe looks at what really happens and no verdict is made near such code.
@@ -25,6 +26,7 @@ from gatekeeper.domain.policy import Check, Effect, Finding, Parameters, Policy,
 from gatekeeper.domain.snapshot import ChangedFile
 from gatekeeper.domain.zone_code import explained, fresh
 from gatekeeper.domain.zone_readings import reading
+from gatekeeper.domain.zone_tests import EXPLAINED_TESTS, ReadTests, read_tests
 from gatekeeper.domain.zones import PLAIN_MODES, Zone, ZoneMap, changed_entries, comparisons, fast_track
 
 
@@ -62,6 +64,8 @@ def judge(subject: PolicyInput, parameters: EffectsParameters) -> Report:
             if zones.zone(change.path) in (Zone.FREE, Zone.HOOK)
             for finding in _file(subject, change, package, owners, parameters)
         ]
+        tests = [change for change in changed_entries(subject.snapshot) if zones.zone(change.path) is Zone.TESTS]
+        findings += _tests(subject, tests, package, owners, parameters)
     kept = waivers.apply(
         _distinct(findings), snapshot=subject.snapshot, evidence=subject.evidence, policy=POLICY.id, owners=owners
     )
@@ -91,6 +95,47 @@ def _file(
         effect = Effect.FAIL if seen.code in limits.refuse else Effect.HOLD
         yield Finding(code=seen.code, message=message, expected=expected, found=seen.found, path=path, line=seen.line,
                       effect=effect, waivable_by=by)  # fmt: skip
+
+
+def _tests(
+    subject: PolicyInput, changes: list[ChangedFile], package: str, owners: Owners, limits: EffectsParameters
+) -> Iterator[Finding]:
+    """What tests do to the session that they run in; fewer tests than before wait as well, wherever they went."""
+    gone: dict[str, str] = {}
+    come: set[str] = set()
+    for change in changes:
+        if not change.path.endswith(".py"):
+            continue
+        by = owners.of(change.path)
+        old, new = (
+            read_tests(source, change.path, package) if source is not None else ReadTests()
+            for source in _both(subject, change, limits.max_file_bytes)
+        )
+        if new.unread:
+            yield _unread(change.path, "Python that this service can parse", new.unread, by)
+            continue
+        for seen in fresh(new.seen, old.seen):
+            message, expected = EXPLAINED_TESTS.get(seen.code) or explained(seen)
+            yield Finding(code=seen.code, message=message, expected=expected, found=seen.found, path=change.path, line=seen.line,
+                          effect=Effect.FAIL if seen.code in limits.refuse else Effect.HOLD, waivable_by=by)  # fmt: skip
+        gone.update({name: change.path for name in sorted(old.tests - new.tests)})
+        come |= new.tests - old.tests
+    lost = [name for name in gone if name not in come]
+    if len(lost) > len(come - gone.keys()):
+        path = gone[lost[0]]
+        yield Finding(code="EFF_TESTS_REMOVED", message="tests are removed, and fewer come in their place",
+                      expected="as many tests as before", found=", ".join(lost)[:200], path=path, effect=Effect.HOLD,
+                      waivable_by=owners.of(path))  # fmt: skip
+
+
+def _both(subject: PolicyInput, change: ChangedFile, most: int) -> Iterator[bytes | None]:
+    """Yield what a file held before and what it holds now; None where it is no plain file, or larger than is read."""
+    for tree, blob, mode in (
+        (subject.base, change.old_blob, change.old_mode),
+        (subject.head, change.new_blob, change.new_mode),
+    ):
+        source = tree.read_blob(blob) if blob is not None and mode in PLAIN_MODES else None
+        yield source if source is None or len(source) <= most else b"\0"
 
 
 def _unread(path: str | None, expected: str, found: str, by: tuple[str, ...]) -> Finding:
