@@ -16,7 +16,9 @@ from gatekeeper.domain.alignment import Aligned, TooMuch, align
 from gatekeeper.domain.documents import Value
 from gatekeeper.domain.guard_names import Elsewhere, Guard, Names, names_of
 from gatekeeper.domain.hook_additions import Additions, within
-from gatekeeper.domain.hook_scopes import Scope, all_bound, bound_names, known_names
+from gatekeeper.domain.hook_bound import Bound
+from gatekeeper.domain.hook_raising import Raising
+from gatekeeper.domain.hook_scopes import Scope, all_bound, attributes, bound_names, known_names
 from gatekeeper.domain.python_imports import one_by_one
 from gatekeeper.domain.python_source import compiles, foreign_encoding, parse_python
 
@@ -139,12 +141,18 @@ class _Comparing:
 
 
 def judge_hook(
-    old: bytes, new: bytes, path: str, guard: Guard | None, package: str, elsewhere: Elsewhere = lambda _: False
+    old: bytes,
+    new: bytes,
+    path: str,
+    guard: Guard | None,
+    package: str,
+    elsewhere: Elsewhere = lambda _: False,
+    asked: ast.arguments | None = None,
 ) -> tuple[HookFault, ...]:
     """Compare the old and new bytes of a hook file at ``path``; return what is wrong, at most :data:`MOST_FAULTS` faults.
 
     ``package`` is the dotted name of the specialised directory. Without a ``guard`` nothing can stand behind one. ``elsewhere``
-    answers for the rest of the repository.
+    answers for the rest of the repository, ``asked`` are the arguments that the guard takes.
     """
     trees = []
     for data, what in ((old, "before the change"), (new, "after the change")):
@@ -153,7 +161,7 @@ def judge_hook(
             return (tree,)
         trees.append(tree)
     try:
-        return tuple(_compared(trees[0], trees[1], (old, new), path, guard, package, elsewhere))
+        return tuple(_compared(trees[0], trees[1], (old, new), path, guard, package, elsewhere, asked))
     except (RecursionError, MemoryError):
         found = ("nested too deeply to be judged", "ordinary nesting", "deeper")
     except TooMuch as error:
@@ -165,15 +173,16 @@ def judge_hook(
 
 def _compared(
     before: ast.Module, after: ast.Module, data: tuple[bytes, bytes], path: str, guard: Guard | None, package: str,
-    elsewhere: Elsewhere,
+    elsewhere: Elsewhere, asked: ast.arguments | None,
 ) -> list[HookFault]:  # fmt: skip
     known, bound = known_names(before), all_bound(after)
     stock = names_of(before, path, guard, elsewhere=elsewhere)
     names = names_of(after, path, guard, stock=stock, stock_words=known, elsewhere=elsewhere)
+    raising = Raising(names, Bound(after), before, known, attributes(before), asked)
     comparing = _Comparing(
         _split(data[0]), _split(data[1]),
         Additions(path, package, stock, {}, frozenset(), all_bound(before)),
-        Additions(path, package, names, stock.imports, known, bound, elsewhere),
+        Additions(path, package, names, stock.imports, known, bound, elsewhere, raising),
         new_words=known_names(after), bound_now=bound,
     )  # fmt: skip
     comparing.docstring(before, after)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gatekeeper.domain.guard_names import Elsewhere, Guard, Names
+from gatekeeper.domain.hook_noticed import closed_class, lists_module
+from gatekeeper.domain.hook_raising import Raising
 from gatekeeper.domain.hook_scopes import Scope, new_name_fault
 from gatekeeper.domain.hook_syntax import is_plain, is_quiet, key_of
 from gatekeeper.domain.python_imports import import_targets, one_by_one
@@ -31,6 +33,8 @@ class Additions:
     known: frozenset[str]
     bound: frozenset[str] = frozenset()
     elsewhere: Elsewhere = lambda _: False
+    raising: Raising | None = None
+    """Judges what is evaluated while the opt-in says no; None for the file as it was."""
 
     @property
     def guard(self) -> Guard | None:
@@ -52,9 +56,9 @@ class Additions:
             case ast.ClassDef():
                 return self._class(node, scope)
             case ast.Assign(targets=[target]):
-                return self._assignment(target, node.value, scope)
+                return self._assignment(target, node.value, scope, node)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                return self._assignment(target, value, scope) or self._annotation(node.annotation)
+                return self._assignment(target, value, scope, node) or self._annotation(node.annotation, node, scope)
             case ast.If():
                 return self._if(node, scope)
             case ast.Try():
@@ -90,26 +94,37 @@ class Additions:
         for default in (*arguments.defaults, *arguments.kw_defaults):
             if default and not is_plain(default):
                 return "a default argument runs code when the function is defined"
-            if default and (fault := self._unbound(default)):
+            if default and (fault := self._raises(default, node, scope)):
                 return fault
         annotations = [*(argument.annotation for argument in every), node.returns]
-        fault = next((fault for each in annotations if each and (fault := self._annotation(each))), None)
-        return fault or self._decorators(node.decorator_list) or self._definition(node.name, scope)
+        fault = next((fault for each in annotations if each and (fault := self._annotation(each, node, scope))), None)
+        return fault or self._decorators(node, scope) or self._definition(node.name, scope)
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> str | None:
         if node.keywords or not all(is_plain(base) for base in node.bases):
             return "the class statement runs code of its own (keywords, metaclass or computed bases)"
-        fault = next((fault for base in node.bases if (fault := self._unbound(base))), None)
-        if fault := fault or self._decorators(node.decorator_list) or self._definition(node.name, scope):
+        if len(node.bases) > 1:
+            return "a class with several bases may not fit together"
+        registers = bool(node.bases) and self.elsewhere("__init_subclass__")
+        fault = next(
+            (
+                fault
+                for base in node.bases
+                if self.raising and (fault := self.raising.base(base, node, scope, registers))
+            ),
+            None,
+        )
+        if fault := fault or self._decorators(node, scope) or self._definition(node.name, scope):
             return fault
+        own = Scope("own class", caught=scope.caught)
         for each in node.body:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
                 # Names inside a class of one's own are one's own; only what runs at definition counts.
-                fault = self._function(each, Scope("own class"))
+                fault = self._function(each, own)
             elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant):
                 fault = None
             elif isinstance(each, ast.AnnAssign) and (each.value is None or isinstance(each.value, ast.Constant)):
-                fault = self._annotation(each.annotation)
+                fault = self._annotation(each.annotation, each, own)
             else:
                 quiet = isinstance(each, ast.Pass) or (
                     isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
@@ -119,30 +134,37 @@ class Additions:
                 return fault
         return None
 
-    def _decorators(self, decorators: list[ast.expr]) -> str | None:
-        for each in decorators:
+    def _decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, scope: Scope) -> str | None:
+        for each in node.decorator_list:
             builtin = (
                 isinstance(each, ast.Name) and each.id in _BUILTIN_DECORATORS and each.id not in self.names.imports
             )
             if not builtin and self.names.dotted(each) not in _IMPORTED_DECORATORS:
                 return f"the decorator {ast.unparse(each)} runs when the name is defined"
+            first = each.value if isinstance(each, ast.Attribute) else each
+            if fault := self._raises(first, node, scope):
+                return fault
         return None
 
-    def _annotation(self, node: ast.expr) -> str | None:
+    def _annotation(self, node: ast.expr, at: ast.stmt, scope: Scope) -> str | None:
         allowed = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.BitOr,
                    ast.expr_context)  # fmt: skip
         odd = any(not isinstance(inner, allowed) for inner in ast.walk(node))
-        return "an annotation runs code" if odd else None
+        if odd:
+            return "an annotation runs code"
+        never = self.late_annotations or (scope.kind == "function" and isinstance(at, ast.AnnAssign))
+        return None if never or scope.caught or self.raising is None else self.raising.annotation(node, at, scope)
 
-    def _unbound(self, node: ast.AST) -> str | None:
-        """Return a fault if evaluating the node would look up a name that nothing binds: an error while the opt-in says no."""
-        names = (
-            inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
-        )
-        missing = next((name for name in names if name not in self.bound), None)
-        return f"nothing binds {missing}" if missing else None
+    @property
+    def late_annotations(self) -> bool:
+        """Whether annotations of this file are texts, which nobody evaluates as it is loaded."""
+        return self.stock_imports.get("annotations") == "__future__.annotations"
 
-    def _assignment(self, target: ast.expr, value: ast.expr, scope: Scope) -> str | None:
+    def _raises(self, node: ast.expr, at: ast.stmt, scope: Scope) -> str | None:
+        """Return a fault if evaluating an expression could raise while the opt-in says no."""
+        return None if scope.caught or self.raising is None else self.raising.fault(node, at, scope)
+
+    def _assignment(self, target: ast.expr, value: ast.expr, scope: Scope, at: ast.stmt) -> str | None:
         key = key_of(target)
         if key is None:
             return "it assigns to something else than one new name"
@@ -151,16 +173,27 @@ class Additions:
         constant = isinstance(value, ast.Constant)
         if not constant and not self.names.is_value(value):
             return "it assigns something else than the guard's answer, None or a constant"
-        if fault := self._unbound(value):
+        if fault := self._raises(value, at, scope):
             return fault
         if key.attribute:
-            return self._member(key.name, scope)
-        return new_name_fault(key.name, self.known)
+            closed = closed_class(self.raising.stock, scope.owner) if self.raising else None
+            return closed or self._member(key.name, scope)
+        return self._new_name(key.name, scope)
+
+    def _new_name(self, name: str, scope: Scope) -> str | None:
+        fault = new_name_fault(name, self.known)
+        if fault or self.raising is None:
+            return fault
+        if scope.kind == "function" and scope.listed:
+            return f"the stock function looks at all of its names, and would find {name}"
+        if scope.kind == "module" and lists_module(self.raising.stock):
+            return f"the stock file looks at all of its names as it is loaded, and would find {name}"
+        return None
 
     def _definition(self, name: str, scope: Scope) -> str | None:
         if scope.kind == "own class":
             return None
-        return self._member(name, scope) if scope.kind == "class" else new_name_fault(name, self.known)
+        return self._member(name, scope) if scope.kind == "class" else self._new_name(name, scope)
 
     def _member(self, name: str, scope: Scope) -> str | None:
         """A new member of a stock class. Where that inherits, the name must carry a word of the directory's name."""
@@ -182,9 +215,10 @@ class Additions:
                 return self._body(node.orelse, scope)
             return "a TYPE_CHECKING block holds imports only"
         if self.names.is_test(node.test):
-            return self._unbound(node.test) or self._walrus(node.test, scope) or self._body(node.orelse, scope)
+            fault = self._raises(node.test, node, scope) or self._walrus(node.test, scope)
+            return fault or self._body(node.orelse, scope)
         if is_quiet(node.test):
-            return self._unbound(node.test) or self._body([*node.body, *node.orelse], scope)
+            return self._raises(node.test, node, scope) or self._body([*node.body, *node.orelse], scope)
         return f"`if {ast.unparse(node.test)[:80]}` is not a test of the opt-in"
 
     def _walrus(self, test: ast.expr, scope: Scope) -> str | None:
@@ -196,10 +230,21 @@ class Additions:
             if handler.type is not None and not is_plain(handler.type):
                 return "an except clause runs code"
             # The name is bound when the clause begins and unbound when it ends.
+            if handler.type is not None and (fault := self._raises(handler.type, node, scope)):
+                return fault
             if handler.name and (fault := self._definition(handler.name, scope)):
                 return fault
-        blocks = (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody)
-        return next((fault for block in blocks if (fault := self._body(block, scope))), None)
+        inside = replace(scope, caught=scope.caught or any(_catches_all(handler) for handler in node.handlers))
+        blocks = (*(handler.body for handler in node.handlers), node.orelse, node.finalbody)
+        return self._body(node.body, inside) or next(
+            (fault for block in blocks if (fault := self._body(block, scope))), None
+        )
+
+
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    return handler.type is None or (
+        isinstance(handler.type, ast.Name) and handler.type.id in ("Exception", "BaseException")
+    )
 
 
 def within(dotted: str, package: str) -> bool:

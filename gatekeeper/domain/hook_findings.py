@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gatekeeper.domain import manifest as manifests
 from gatekeeper.domain.contents import content_faults
 from gatekeeper.domain.entry_faults import described
-from gatekeeper.domain.guard_function import guard_faults
+from gatekeeper.domain.guard_function import Located, guard_faults, locate
 from gatekeeper.domain.guard_names import Guard
 from gatekeeper.domain.guard_switch import speaks_of
 from gatekeeper.domain.guards import HookFault, guard_of, judge_hook
@@ -53,6 +53,8 @@ class _Review:
         path = posixpath.join(directory, manifests.MANIFEST_NAME)
         self._manifest, _ = manifests.load(self._after, path)
         self._named = guard_of(self._manifest.guard, self._package) if self._manifest else None
+        found = locate(self._after, self._named) if self._named else None
+        self._asked = found.function.args if isinstance(found, Located) else None
         self._sizes: dict[ChangedFile, int] = {}
         self._seen: set[ChangedFile] = set()
 
@@ -116,7 +118,8 @@ class _Review:
                 yield fault
         for absent in missing_imports(new, change.path, self._package, self._after):
             yield self._no_import(change.path, absent)
-        for bare in judge_hook(old, new, change.path, self._guard, self._package, self._words.speak_of):
+        for bare in judge_hook(old, new, change.path, self._guard, self._package, self._words.speak_of,
+                               self._asked):  # fmt: skip
             yield Finding(code="ISO_HOOK_UNGUARDED", message=bare.message, expected=bare.expected, found=bare.found,
                           path=change.path, line=bare.line, waivable_by=owners)  # fmt: skip
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gatekeeper.domain.hook_noticed import lists_names
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
 _COMPREHENSIONS = {ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp}
@@ -37,14 +39,32 @@ class Scope:
     generator: bool = False
     inherits: bool = False
     """Whether the innermost class around has bases, whose attributes cannot be seen here."""
+    owner: str = ""
+    """The innermost class around."""
+    chains: frozenset[str] = frozenset()
+    """Attributes that the stock function looks up, and those of ``self`` in its class, spelled out."""
+    listed: bool = False
+    """Whether the stock function looks at all of its names."""
+    caught: bool = False
+    """Whether an error of an added statement is caught by an added ``try``."""
 
     def inside(self, node: ast.AST) -> Scope:
         """Return the scope of the body of a stock statement."""
         if isinstance(node, ast.ClassDef):
             alone = all(isinstance(base, ast.Name) and base.id == "object" for base in node.bases) and not node.keywords
-            return Scope("class", inherits=not alone)
+            own = frozenset(each for each in attributes(node) if each.startswith("self."))
+            return Scope("class", inherits=not alone, owner=node.name, chains=own)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return Scope("function", frozenset(_locals(node)), _yields(node.body), self.inherits)
+            chains, listed = self.chains | attributes(node), lists_names(node)
+            return Scope(
+                "function",
+                frozenset(_locals(node)),
+                _yields(node.body),
+                self.inherits,
+                self.owner,
+                chains,
+                listed,
+            )
         return self
 
     def compile_time_fault(self, node: ast.AST, known: frozenset[str]) -> str | None:
@@ -60,6 +80,17 @@ class Scope:
                 if name in known and name not in self.bound:
                     return f"makes {name} local to the whole function"
         return None
+
+
+def attributes(node: ast.AST) -> frozenset[str]:
+    """Return every chain of names and attributes at or below a node, spelled out."""
+    return frozenset(
+        ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Attribute) and _is_chain(each)
+    )
+
+
+def _is_chain(node: ast.expr) -> bool:
+    return _is_chain(node.value) if isinstance(node, ast.Attribute) else isinstance(node, ast.Name)
 
 
 def own_nodes(body: list[ast.AST]) -> Iterator[ast.AST]:
