@@ -42,8 +42,8 @@ IMPORT_SECONDS = 120.0
 SUPPORTS_SECONDS = 5.0
 LOOK_SECONDS = 0.25
 """How often the scratch directory is looked at while an answer is waited for: it has no size of its own."""
-CHILD = ("probe_asking.py", "probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_switch.py",
-         "probe_watch.py", "probe_wire.py")  # fmt: skip
+CHILD = ("probe_asking.py", "probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_objects.py",
+         "probe_switch.py", "probe_watch.py", "probe_wire.py")  # fmt: skip
 HERE = Path(__file__).resolve().parent
 
 

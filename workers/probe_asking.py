@@ -19,9 +19,10 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if __package__ or TYPE_CHECKING:
+    from workers import probe_objects as objects
     from workers import probe_switch as switches
 else:
-    switches = importlib.import_module("probe_switch")
+    objects, switches = map(importlib.import_module, ("probe_objects", "probe_switch"))
 
 Fault = tuple[str, str, str, str]
 Place = tuple[int, int, tuple[str, ...]]
@@ -176,10 +177,10 @@ class Guarding:
 
     def _answer(self, guard: Any, number: int, shape: switches.Shape, value: Any, place: Place, on: bool) -> Answer:
         assert self._switch is not None
-        log = switches.Log(self._switch.path, shape.agree)
+        log = objects.Log(self._switch.path, shape.agree)
         at, count, named = place
-        beside = switches.Log((), agree=on)  # what else it is asked with is as it wants, and nothing while it is off
-        asked: list[Any] = [switches.Deep(beside, switches.UNSET, None) for _ in range(count + len(named))]
+        beside = objects.Log((), agree=on)  # what else it is asked with is as it wants, and nothing while it is off
+        asked: list[Any] = [objects.Deep(beside, switches.UNSET, None) for _ in range(count + len(named))]
         if at >= 0:
             asked[at] = shape.make(value, log)
         said, error = None, ""
@@ -206,7 +207,7 @@ class Guarding:
         missing = shape.table or at < 0 or error.startswith("KeyError")
         strict = missing if value is switches.UNSET else type(value) is str and self._switch.is_word
         changes = log.changed()
-        switches.forget()
+        objects.forget()
         looked = log.looked or at < 0
         shown = "a made-up word" if value == switches.MADE_UP else repr(value)[:40]
         return Answer(number, shown, strict, looked, log.truth, said, error, changes)
