@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gatekeeper.domain.policy import Outcome
 from tests.policies.isolation.attacks import ATTACKS
+from tests.policies.isolation.guards import GUARDS
 from tests.policies.isolation.rows import ROWS, Row
 
 
@@ -18,7 +19,7 @@ def passes(row: Row, trick: bool) -> bool:
 
 def main() -> None:
     """Print both counts and the rows behind them, for the battery's rows and for those beyond it."""
-    for table, rows in (("battery", ROWS), ("beyond", ATTACKS)):
+    for table, rows in (("battery", ROWS), ("beyond", ATTACKS), ("guards", GUARDS)):
         wrong = {"false passes": [row.id for row in rows if passes(row, True)],
                  "false blocks": [row.id for row in rows if not passes(row, False)]}  # fmt: skip
         for name, ids in wrong.items():
