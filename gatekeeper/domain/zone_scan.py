@@ -251,6 +251,8 @@ class Scan:
 
     def _handed(self, node: ast.Call) -> None:
         """Note what is handed to somebody else, who will call it: ``map(exec, texts)``, ``partial(setattr, module)``."""
+        if called_name(node) in ("isinstance", "issubclass", "hasattr"):
+            return  # they only look at it
         for each in node.args:
             if isinstance(each, ast.Name) and each.id in _HANDED:
                 name = self._meanings.dotted(each)

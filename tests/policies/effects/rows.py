@@ -87,6 +87,7 @@ ROWS: dict[str, tuple[str, str, str]] = {
     "setattr mapped": (MUTATION, "import core.a\nx = list(map(setattr, [core.a], ['x'], [1]))\n", "import core.a\nx = list(map(getattr, [core.a], ['x']))\n"),
     "exec handed on": (CODE, "x = list(map(exec, ['1']))\n", "x = list(map(len, ['1']))\n"),
     "a process handed on": (CODE, "import functools, subprocess\nf = functools.partial(subprocess.run, ['true'])\n", "import functools\nclass A:\n    pass\nf = functools.partial(A.run, ['true'])\n"),
+    "a type handed on": (CODE, "import types\nx = list(map(types.FunctionType, [1], [{}]))\n", "import types\ndef f(x):\n    return isinstance(x, types.FunctionType)\n"),
     "a seed handed on": (MUTATION, "import torch\nx = list(map(torch.manual_seed, [1]))\n", "import torch\nx = list(map(torch.tensor, [1]))\n"),
     "newer syntax than ours": (UNREAD, "type X = int\nimport core.a\ncore.a.value_1 = 2\n", "X = int\n"),
     "nested too deeply": (UNREAD, "x = " + "(" * 300 + ")" * 300 + "\n", "x = " + "(" * 30 + ")" * 30 + "\n"),
