@@ -15,7 +15,7 @@ _WRITING = re.compile("[wax+]")
 MUTATION, CODE, MODE = "ISO_FOREIGN_MUTATION", "SRC_DYNAMIC_CODE", "EFF_TORCH_MODE"
 LAST_NAMES = frozenset(
     name.rpartition(".")[2] for name in (*risky.UNSAFE_LOADS, *risky.RUNS_CODE, *risky.PROCESS_WIDE, *risky.BACKGROUND)
-) | {"run", "call", "check_call", "check_output", "Popen", "Process", "Pool", "spawn"}
+) | {*risky.CHANGES_CONTAINER, "run", "call", "check_call", "check_output", "Popen", "Process", "Pool", "spawn"}
 """Last names of what is risky to hand on: most attributes among arguments have others."""
 Told = tuple[str, str]
 """Reason code, and which of its explanations fits; an empty text for the usual one."""
@@ -63,8 +63,17 @@ def switch_of(dotted: str, *, scoped: bool) -> Told | None:
     return (MODE, "held") if kind == "guard" else (MUTATION, "switch")
 
 
-def risky_value(dotted: str) -> str | None:
-    """Return the code of something that runs code or changes a setting, where it is handed to somebody who will call it."""
+def risky_value(dotted: str, meanings: Meanings) -> str | None:
+    """Return the code of something that runs code or changes others, where it is handed to somebody who will call it."""
+    base, _, last = dotted.rpartition(".")
+    if last in risky.CHANGES_CONTAINER:
+        foreign = (
+            bool(base)
+            and not meanings.own(base)
+            and base.partition(".")[0] not in ("dict", "list", "set", "object", "type")
+        )
+        by_hand = last in risky.CHANGES_BY_HAND
+        return MUTATION if foreign and (by_hand or ("." in base and base not in meanings.modules)) else None
     if listed(dotted, risky.UNSAFE_LOADS):
         return "SRC_UNSAFE_LOAD"
     if listed(dotted, risky.RUNS_CODE):

@@ -261,7 +261,7 @@ class Scan:
                 elif name in risky.CHANGES_FIRST and any(self._meanings.foreign(one) for one in flat(node.args)):
                     self._note((MUTATION, ""), node)
             elif isinstance(each, ast.Attribute) and each.attr in LAST_NAMES and id(each) not in self._told:
-                code = risky_value(self._meanings.dotted(each) or "")
+                code = risky_value(self._meanings.dotted(each) or "", self._meanings)
                 if code:
                     self._note((code, ""), node)
                     self._told.add(id(each))

@@ -68,6 +68,8 @@ HANDED = {
     "methodcaller": ("import operator\nfrom core.a import TABLE\noperator.methodcaller('update', x=1)(TABLE)\n", "import operator\noperator.methodcaller('update', x=1)({})\n"),
     "method by hand": ("import core.a\ncore.a.__setattr__('run', None)\n", "class C:\n    def go(self):\n        self.__setattr__('run', None)\n"),
     "method of the module type": ("import core.a, types\ntypes.ModuleType.__setattr__(core.a, 'run', None)\n", "import core.a\nprint(core.a.__getattribute__('run'))\n"),
+    "method handed on": ("import core.a, functools\nfunctools.partial(core.a.__setattr__, 'run')(None)\n", "import functools\nT = {}\nfunctools.partial(T.__setitem__, 'run')(None)\n"),
+    "method of a table handed on": ("from core.a import TABLE\nlist(map(TABLE.update, [{}]))\n", "T = []\nlist(map(T.append, [1]))\n"),
     "base class kept": ("from core.a import Base\nclass C(Base):\n    pass\nB = C.__mro__[1]\nB.run = None\n", "from core.a import Base\nclass C(Base):\n    pass\nB = C\nB.run = None\n"),
     "base class by setattr": ("from core.a import Base\nclass C(Base):\n    pass\nsetattr(C.__bases__[0], 'run', None)\n", "from core.a import Base\nclass C(Base):\n    pass\nsetattr(C, 'run', None)\n"),
     "globals of what is handed in": ("def step(shape):\n    type(shape).label.__globals__['run'] = None\n", "def step(shape):\n    return type(shape).label.__globals__['run']\n"),
