@@ -31,8 +31,12 @@ def lists_names(node: ast.AST) -> bool:
 def lists_module(module: ast.Module) -> bool:
     """Whether a module looks at all of its own names as it is loaded; one name by its text is none."""
     names = ("globals", "locals", "vars", "dir")
-    calls = (node for node in _loading(module) if isinstance(node, ast.Call) and not node.args)
-    return any(isinstance(node.func, ast.Name) and node.func.id in names for node in calls)
+    for node in _loading(module):
+        if isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Name) and node.func.id in names:
+            return True
+        if isinstance(node, ast.Subscript) and ast.unparse(node) == "sys.modules[__name__]":
+            return True
+    return False
 
 
 def _loading(node: ast.AST) -> Iterator[ast.AST]:

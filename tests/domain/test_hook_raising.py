@@ -249,6 +249,7 @@ GLOBAL: Edits = [("LIMIT = 3\n", "LIMIT = 3\nspec_on = None\n")]
         (ATTRIBUTE, ("LIMIT = 3\n", "LIMIT = 3\n\n\nclass Other:\n    __slots__ = ()\n"), False),
         (GLOBAL, ("LIMIT = 3\n", "LIMIT = 3\n__all__ = [name for name in globals() if name.isupper()]\n"), True),
         (GLOBAL, ("LIMIT = 3\n", "LIMIT = 3\n__all__ = dir()\n"), True),
+        (GLOBAL, ("LIMIT = 3\n", "LIMIT = 3\nKINDS = inspect.getmembers(sys.modules[__name__])\n"), True),
         (GLOBAL, ("LIMIT = 3\n", "LIMIT = 3\nkind = globals()['Optional']\nother = globals().get('x')\n"), False),
     ],
 )  # fmt: skip
