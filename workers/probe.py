@@ -1,10 +1,11 @@
 """Probes a directory: ``python -m workers.probe --tree DIR < request.json > result.json``. DIR holds the request's directory.
 
-Two jailed processes answer: one imports the entry point and is asked ``supports()`` for every configuration, one imports the
-modules that a machine without GPU packages has to be able to import. What is gathered inside the candidate's own process can
-be forged by a candidate that expects it; what this half sees for itself (files left in the scratch directory, processes left
-behind, an answer that is late, incomplete or malformed) cannot. No exit status counts: without a complete answer there is a
-fault. A process that never came to the point of touching the candidate is the machine's failure, not the candidate's.
+Three jailed processes answer: one imports the entry point and is asked ``supports()`` for every configuration, one imports the
+modules that a machine without GPU packages has to be able to import, one builds the candidate and runs a few steps. What is
+gathered inside the candidate's own process can be forged by a candidate that expects it; what this half sees for itself (files
+left in the scratch directory, processes left behind, an answer that is late, incomplete or malformed) cannot. No exit status
+counts: without a complete answer there is a fault. A process that never came to the point of touching the candidate is the
+machine's failure, not the candidate's.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from workers import scratch as filled
 from workers.jail import Bind, Jail, find_jail
 from workers.jailed import Ended
 from workers.probe_imports import guard_order, imported_by, packages
+from workers.probe_named import named_modules
+from workers.probe_running import steps_order
 from workers.sources import code_of
 
 GPU_PACKAGES = ("cutlass", "cuda", "cupy", "triton", "flashinfer", "flydsl", "aiter", "deep_gemm", "flash_attn", "pynvml",
@@ -40,10 +43,14 @@ GPU_PACKAGES = ("cutlass", "cuda", "cupy", "triton", "flashinfer", "flydsl", "ai
 START_SECONDS = 60.0
 IMPORT_SECONDS = 120.0
 SUPPORTS_SECONDS = 5.0
+STEPS_SECONDS = 60.0
 LOOK_SECONDS = 0.25
 """How often the scratch directory is looked at while an answer is waited for: it has no size of its own."""
 CHILD = ("probe_asking.py", "probe_child.py", "probe_effects.py", "probe_guard.py", "probe_modules.py", "probe_objects.py",
-         "probe_switch.py", "probe_watch.py", "probe_wire.py")  # fmt: skip
+         "probe_settings.py", "probe_stand_ins.py", "probe_steps.py", "probe_switch.py", "probe_watch.py",
+         "probe_wire.py")  # fmt: skip
+CONTRACT = "kernels_under_test/contract.py"
+"""Holds the class of shapes: a candidate meets the same one in a race."""
 HERE = Path(__file__).resolve().parent
 
 
@@ -54,6 +61,7 @@ class Timeouts:
     start: float = START_SECONDS
     imports: float = IMPORT_SECONDS
     supports: float = SUPPORTS_SECONDS
+    steps: float = STEPS_SECONDS
 
 
 @dataclass
@@ -98,9 +106,12 @@ def probe(request: ProbeRequest, tree: Path, *, minimum: JailLevel = JailLevel.P
             if request.platform_modules:
                 order = {"absent": GPU_PACKAGES, **_common(request, code)}
                 platform = stack.enter_context(_Child(jail, code, scratch, "platform", order))
+            built = stack.enter_context(_built(request, jail, code))
             _supports(request, supports, timeouts, found)
             if platform is not None:
                 _platform(request, platform, timeouts, found)
+            if built is not None and found.entry_point:
+                _steps(built, timeouts, found)
         for child in (supports, platform):
             _left(child.ended if child else None, found)
         _files(scratch, found)
@@ -136,8 +147,8 @@ def _stage(request: ProbeRequest, tree: Path) -> Iterator[tuple[Path, Path]]:
         code, scratch, runner = place / "tree", place / "scratch", place / "runner"
         shutil.copytree(tree / request.source.directory, code / request.source.directory)
         runner.mkdir()
-        for name in CHILD:
-            shutil.copyfile(HERE / name, runner / name)
+        for name in (*CHILD, f"../{CONTRACT}"):
+            shutil.copyfile(HERE / name, runner / Path(name).name)
         for path in (code, runner, *code.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
         scratch.mkdir()
@@ -151,6 +162,7 @@ def _supports_order(request: ProbeRequest, code: Path) -> dict[str, Any]:
     return {
         **guard_order(request, code),
         "packages": packages(code, request.source.directory),
+        "named": named_modules(code, request.source.directory),
         "facts": facts_of(request),
         "shapes": [c.model_dump(mode="json") for c in (*request.advertised, *request.refused)],
         **_common(request, code),
@@ -179,6 +191,33 @@ def _platform(request: ProbeRequest, child: _Child, timeouts: Timeouts, found: F
     except (wire.Malformed, _NoAnswer) as error:
         found.add("SCOPE_PLATFORM", ", ".join(request.platform_modules), "imports without the GPU packages",
                   f"{error}; {child.epitaph()}")  # fmt: skip
+
+
+@contextmanager
+def _built(request: ProbeRequest, jail: Jail, code: Path) -> Iterator[_Child | None]:
+    """Start the process that builds the candidate, with a scratch directory of its own: whoever compiles writes files."""
+    order = steps_order(request, code.parent / "runner")
+    if order is None:
+        yield None
+        return
+    scratch = code.parent / "built"
+    scratch.mkdir()
+    scratch.chmod(0o777)
+    data = jail.inside(Bind(code.parent / "runner", "/runner/probe"), "tensors.bin")
+    order |= {"data": data, "facts": facts_of(request), **_common(request, code)}
+    with _Child(jail, code, scratch, "steps", order, script="probe_steps.py") as child:
+        yield child
+
+
+def _steps(child: _Child, timeouts: Timeouts, found: Found) -> None:
+    """Note what stays switched after the candidate was built and ran. One that does not come to an end is the race's fault to tell."""
+    child.greet(timeouts.start)
+    try:
+        found.take(wire.Reader(child.frame(wire.PLATFORM, timeouts.steps)).faults())
+    except wire.Malformed as error:
+        found.add("PROBE_ANSWER", "build() and a few steps", "an answer in the layout", str(error))
+    except _NoAnswer:
+        return
 
 
 def _common(request: ProbeRequest, code: Path) -> dict[str, Any]:
@@ -221,7 +260,8 @@ class _NoAnswer(Exception):
 class _Child:
     """One jailed process with the pipe that it answers on."""
 
-    def __init__(self, jail: Jail, code: Path, scratch: Path, phase: str, order: dict[str, Any]) -> None:
+    def __init__(self, jail: Jail, code: Path, scratch: Path, phase: str, order: dict[str, Any],
+                 script: str = "probe_child.py") -> None:  # fmt: skip
         self._scratch = scratch
         self._read, write = os.pipe()
         os.set_blocking(self._read, False)
@@ -234,7 +274,7 @@ class _Child:
         )
         file.chmod(0o644)
         argv = [jail.python, "-I", "-P", "-B", "--check-hash-based-pycs", "always",
-                jail.inside(runner, "probe_child.py"), jail.inside(runner, file.name)]  # fmt: skip
+                jail.inside(runner, script), jail.inside(runner, file.name)]  # fmt: skip
         environment = {"HOME": inside, "TMPDIR": inside, "PYTHONDONTWRITEBYTECODE": "1"}
         self.ended: Ended | None = None
         self._log = os.memfd_create("log", os.MFD_CLOEXEC)

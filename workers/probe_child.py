@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if __name__ != "__main__" or TYPE_CHECKING:
+    from kernels_under_test import contract
     from workers import probe_asking as asking
     from workers import probe_effects as effects
     from workers import probe_guard as guards
+    from workers import probe_stand_ins as stand_ins
     from workers import probe_watch as watching
     from workers import probe_wire as wire
 else:
     sys.path.insert(0, str(Path(__file__).parent))
-    names = ("probe_asking", "probe_effects", "probe_guard", "probe_watch", "probe_wire")
-    asking, effects, guards, watching, wire = map(importlib.import_module, names)
+    names = ("contract", "probe_asking", "probe_effects", "probe_guard", "probe_stand_ins", "probe_watch", "probe_wire")
+    contract, asking, effects, guards, stand_ins, watching, wire = map(importlib.import_module, names)
     sys.path.pop(0)
 
 WHOLE_PROCESS = ("EFF_TORCH_GLOBAL", "EFF_TORCH_MODE")
@@ -102,6 +104,8 @@ def _watch(order: Mapping[str, Any]) -> watching.Watch:
 
 def _supports(channel: int, order: Mapping[str, Any]) -> None:
     faults, before = _first_look(order)
+    loaded = (order["entry_point"].partition(":")[0], *order["modules"], *order["packages"])
+    faults.extend(stand_ins.faults(order["named"], order["package"], loaded))
     watch = _watch(order)
     guarding = asking.Guarding(order) if order["guard"] else None
     faults.extend(guarding.first() if guarding else ())
@@ -168,9 +172,8 @@ def _since(before: effects.Facts, order: Mapping[str, Any]) -> list[wire.Fault]:
 
 
 def _answer(candidate: Any, facts: Any, values: Mapping[str, Any]) -> tuple[int, str]:
-    shape = types.SimpleNamespace(**values, requests=values["rows"] // values["query_tokens"])
     try:
-        reason = candidate.supports(facts, shape)
+        reason = candidate.supports(facts, contract.Shape(**values))
     except Exception as error:
         return wire.RAISED, _told(error)
     if reason is None:

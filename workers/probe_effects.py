@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 if __package__ or TYPE_CHECKING:
     from workers import probe_modules as modules
+    from workers import probe_settings as torch_settings
 else:
-    modules = importlib.import_module("probe_modules")
+    modules, torch_settings = map(importlib.import_module, ("probe_modules", "probe_settings"))
 
 Fault = tuple[str, str, str, str]
 """Code, where, expected, found."""
@@ -138,7 +139,12 @@ def _descriptors() -> tuple[str, ...]:
     return tuple(sorted(shown))
 
 
-def _torch() -> Iterator[modules.Fact]:
+def settings() -> Facts:
+    """Return what of the facts a step may not leave changed and can be read in milliseconds: modes and settings of PyTorch."""
+    return dict(_settings())
+
+
+def _settings() -> Iterator[modules.Fact]:
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -147,42 +153,22 @@ def _torch() -> Iterator[modules.Fact]:
     yield ("EFF_TORCH_MODE", "depth of the torch function and dispatch mode stacks"), modes
     if any(modes):
         return  # under a foreign mode the other readings are that mode's words
-    for name, read in _readings(torch).items():
+    for name, read in torch_settings.named(torch).items():
         yield ("EFF_TORCH_GLOBAL", name), str(read())
+    yield ("EFF_TORCH_GLOBAL", "random state"), _digest(torch.get_rng_state().numpy().tobytes())
+    for name, value in torch_settings.settings(torch):
+        yield ("EFF_TORCH_GLOBAL", name), value
+
+
+def _torch() -> Iterator[modules.Fact]:
+    yield from (read := list(_settings()))
+    if len(read) < 2:
+        return
+    torch = sys.modules["torch"]
     yield ("EFF_IMPORT_SIDE_EFFECT", "CUDA context"), bool(torch.cuda.is_initialized())
-    for operator in C._dispatch_get_all_op_names():
+    for operator in torch._C._dispatch_get_all_op_names():
         if operator.partition("::")[0] in STOCK_NAMESPACES:
-            yield ("EFF_OP_OVERRIDE", operator), _registrations(C._dispatch_dump(operator))
-
-
-def _readings(torch: Any) -> dict[str, Any]:
-    backends = torch.backends
-    return {
-        "default dtype": torch.get_default_dtype,
-        "default device": torch.get_default_device,
-        "float32 matmul precision": torch.get_float32_matmul_precision,
-        "threads": torch.get_num_threads,
-        "interop threads": torch.get_num_interop_threads,
-        "grad mode": torch.is_grad_enabled,
-        "inference mode": torch.is_inference_mode_enabled,
-        "anomaly mode": torch.is_anomaly_enabled,
-        "autocast": lambda: (torch.is_autocast_enabled(), torch.is_autocast_cache_enabled()),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
-        "random state": lambda: _digest(torch.get_rng_state().numpy().tobytes()),
-        "cudnn.enabled": lambda: backends.cudnn.enabled,
-        "cudnn.benchmark": lambda: backends.cudnn.benchmark,
-        "cudnn.deterministic": lambda: backends.cudnn.deterministic,
-        "cudnn.allow_tf32": lambda: backends.cudnn.allow_tf32,
-        "cuda.matmul.allow_tf32": lambda: backends.cuda.matmul.allow_tf32,
-        "cuda.matmul.allow_bf16_reduced_precision_reduction":
-            lambda: backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        "cuda.matmul.allow_fp16_reduced_precision_reduction":
-            lambda: backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        "attention backends": lambda: (
-            backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(),
-        ),
-        "flush denormal": lambda: float(torch.tensor([1e-40]).mul(1.0)[0]),
-    }  # fmt: skip
+            yield ("EFF_OP_OVERRIDE", operator), _registrations(torch._C._dispatch_dump(operator))
 
 
 def _registrations(dump: str) -> str:
