@@ -100,7 +100,7 @@ def probe(request: ProbeRequest, tree: Path, *, minimum: JailLevel = JailLevel.P
     found = Found()
     with _stage(request, tree) as (code, scratch):
         with ExitStack() as stack:
-            # Both start before either is asked: most of a probe is two processes that load torch.
+            # All start before any is asked: most of a probe is processes that load torch.
             supports = stack.enter_context(_Child(jail, code, scratch, "supports", _supports_order(request, code)))
             platform = None
             if request.platform_modules:

@@ -6,6 +6,7 @@ The trusted half makes them, as in a race: problems are our own code. The smalle
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ ALIGNED = 4096
 
 def steps_order(request: ProbeRequest, runner: Path) -> dict[str, Any] | None:
     """Write ``tensors.bin`` into ``runner`` and return what the jailed half has to know of it; None where nothing can be built."""
-    if request.model is None or not request.advertised:
+    if request.model is None or not request.advertised or importlib.util.find_spec("torch") is None:
         return None
     from kernels_under_test.contract import Role  # torch comes with the problem: only who builds needs it
 
