@@ -154,9 +154,9 @@ class Guarding:
         if not on and not yes - wrong:
             errors = sorted({each.error for each in exact if each.error})
             more = f"; {errors[0]}" if errors and len(exact) == sum(each.said is None for each in exact) else ""
-            yield self._fault(
-                f"yes, where `{self._switch_text}` is set", f"no to each of {len(exact)} questions{more}"[:300]
-            )
+            # Nobody is harmed by a guard that stays off; it may want a device or a framework that a jail does not have.
+            wanted = f"yes, where `{self._switch_text}` is set"
+            yield "SCOPE_GUARD_SILENT", self.name, wanted, f"no to each of {len(exact)} questions{more}"[:300]
         keyed = {shapes[at].name + switches.NOT_HASHABLE for at in yes}
         unkeyed = [each.error for each in exact if "unhashable" in each.error and shapes[each.shape].name in keyed]
         if unkeyed:

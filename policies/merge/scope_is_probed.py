@@ -58,6 +58,10 @@ def judge_directories(subject: PolicyInput, directories: tuple[Declared, ...], p
     return report
 
 
+NOTED = frozenset({"SCOPE_GUARD_SILENT"})
+"""Faults that a maintainer should read and that stop nothing."""
+
+
 def _one(report: Report, subject: PolicyInput, found: Declared, manifest: Manifest, parameters: ProbeParameters) -> str:
     if subject.merged is None or found.tree_id is None:
         report.add("SCOPE_NOT_PROBED", "the merge conflicts, so there is no merge result to probe", path=found.path,
@@ -109,7 +113,9 @@ def _result(subject: PolicyInput, request: ProbeRequest) -> ProbeResult | None:
 
 def _report(report: Report, found: Declared, request: ProbeRequest, result: ProbeResult) -> None:
     for fault in result.faults:
-        report.add(fault.code, f"{fault.where}", expected=fault.expected, found=fault.found, path=found.directory)
+        effect = Effect.NOTE if fault.code in NOTED else Effect.FAIL
+        report.add(fault.code, fault.where, expected=fault.expected, found=fault.found, path=found.directory,
+                   effect=effect)  # fmt: skip
     if not result.entry_point_found and not any(fault.code == "SCOPE_ENTRY_POINT" for fault in result.faults):
         report.add("SCOPE_ENTRY_POINT", "the entry point was not found", expected=request.source.entry_point,
                    found="nothing", path=found.path)  # fmt: skip

@@ -225,6 +225,14 @@ def test_what_a_probe_found_fails():
         assert codes(probe_report(evidence=(evidence_of(**changes),))) == ["SCOPE_SUPPORTS"]
 
 
+def test_a_guard_that_never_says_yes_is_noted_and_stops_nothing():
+    silent = ProbeFault(code="SCOPE_GUARD_SILENT", where="k3.gate:enabled", expected="yes, where it is set", found="no")
+    report = probe_report(evidence=(evidence_of(faults=(silent,)),))
+    assert outcome_of(report) == "passed"
+    (note,) = [finding for finding in report.findings if finding.code == "SCOPE_GUARD_SILENT"]
+    assert note.effect == "note"
+
+
 def test_the_summary_of_a_probe_tells_what_was_wrong():
     request = probe_report().requirements[0].request
     served, outside = len(request.advertised), len(request.refused)
