@@ -87,7 +87,9 @@ def test_errors_that_turn_a_row_make_it_shorter_and_that_is_no_gain_of_its_own()
     far = deep.model_copy(update={"candidate": base.model_copy(update={"rms": 10.0})})
     most = error_limits(far, RULES)
     by_chance = 0.18 * rms / 4
-    assert most.gain <= FLOORS.gain + by_chance + most.rms**2 / 2  # no more room than errors within their own limit explain
+    assert (
+        most.gain <= FLOORS.gain + by_chance + most.rms**2 / 2
+    )  # no more room than errors within their own limit explain
     sharp = base.model_copy(update={"rms": 1e-4, "gain": 1e-5})
     exact = deep.model_copy(update={"baseline": sharp, "candidate": sharp})
     assert error_limits(exact, RULES).gain == pytest.approx(FLOORS.gain + 2.5e-4, abs=1e-7)
