@@ -42,6 +42,8 @@ showed up to 0.38 in 500 rows, the candidate three times as much as stock over t
 SHORT_GAIN = 2e-3
 """The gain's in other regimes and in resumed chains, whose runs have one or four steps. From zero states at one row, the noisiest,
 120 honest sets of eight requests had a standard deviation of 3.5e-4 and reached 1.05e-3."""
+STRESS_GAIN = 1e-3
+"""In single steps over stressed data, where sixteen honest requests reached 0.2 of the limit: rounded router logits are seen by it."""
 ROUTING_FLOOR = Shortfall(mean=1e-4, largest=8e-2)
 """Scores differ by bf16 rounding of their inputs: swaps of near ties are no fault. An honest candidate showed one of 0.048 beside
 the stock path's largest of 0.006 (1,024 choices); wrong routing shows in the mean."""
@@ -223,7 +225,7 @@ class Judge:
         kind = self._kind(name)
         floors = self._floors.get(key, FLOORS[kind])
         if (regime != "normal" or check == RESUMED) and not part:
-            floors = floors.model_copy(update={"gain": SHORT_GAIN})
+            floors = floors.model_copy(update={"gain": STRESS_GAIN if regime == STRESS else SHORT_GAIN})
         record = ErrorRecord(
             tensor=name,
             kind=kind,
