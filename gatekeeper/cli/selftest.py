@@ -70,7 +70,10 @@ class Form:
 WHOLE = Form(RULES, rows=(1, 8), timed_rows=(1, 2), clock_only=False)
 QUICK = Form(
     RULES.model_copy(
-        update={"looks": (4,), "nominal_p": (ALPHA,), "steps": 5, "checked_share": 0.1, "chain_sequences": 8}
+        update={
+            "looks": (4,), "nominal_p": (ALPHA,), "steps": 5, "checked_share": 0.1, "chain_sequences": 8,
+            "control_blocks": 0,  # a third of the time, for machines that the whole form is for
+        }
     ),
     rows=(4,), timed_rows=(1,), clock_only=True,
 )  # fmt: skip
