@@ -67,7 +67,7 @@ def judged(name: str, shape: Shape, other, spoil=None):
         ("verify", Shape(4, 2, 60, 4, tensor_parallel=2, dtypes={"experts": "mxfp4", "act": "mxfp8"}), baseline),
         ("opening", Shape(4, 2, 60, 4), candidate),
     ],
-    ids=str,
+    ids=["three tokens over two shards", "stock over two ranks", "a layer that opens a block"],
 )
 def test_an_honest_pair_is_right(name: str, shape: Shape, other) -> None:
     assert judged(name, shape, other) == []
