@@ -191,14 +191,19 @@ def test_the_command_reads_an_order_and_writes_a_result():
     assert bad.returncode == 2 and json.loads(bad.stderr.splitlines()[-1])["code"] == "RACE_ORDER"
 
 
-def test_a_race_leaves_no_process_no_group_and_no_file():
+def test_a_race_leaves_no_process_no_group_and_no_file(monkeypatch):
+    place = Path(tempfile.mkdtemp(prefix="traces-"))  # its own, since other tests may race meanwhile
+    place.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+
     def traces():
-        groups = [path for place in own_groups().values() for path in place.glob(f"gatekeeper-{os.getpid()}-*")]
-        return {*Path(tempfile.gettempdir()).glob("gatekeeper-runner-*"), *groups, *descendants(os.getpid())}
+        groups = [path for found in own_groups().values() for path in found.glob(f"gatekeeper-{os.getpid()}-*")]
+        return {*place.iterdir(), *groups, *descendants(os.getpid())}
 
     before = traces()
-    run("variants:crashes")
+    assert run("variants:crashes").outcome is RaceOutcome.WRONG
     assert traces() <= before
+    place.rmdir()
 
 
 def test_each_line_has_one_answer_whatever_it_holds() -> None:
