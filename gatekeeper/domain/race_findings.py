@@ -21,6 +21,9 @@ def report_rightness(report: Report, found: Standing) -> None:
     for reason in decision.because(RaceOutcome.HELD):
         if not reason.code.startswith(_TIME_CODES):
             _add(report, found, reason, Effect.HOLD)
+    for reason in decision.reasons:
+        if reason.outcome is None and reason.code.startswith("COR_"):
+            _add(report, found, reason, Effect.NOTE)  # how to see once more what is wrong
 
 
 def report_speed(report: Report, found: Standing, claims: dict[str, float]) -> None:

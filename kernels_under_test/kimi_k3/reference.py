@@ -256,7 +256,12 @@ def layer_step(
     return shortfall
 
 
-def _check_ids(expert_ids: Tensor, wanted: tuple[int, ...], experts: int) -> Tensor:
+def check_ids(expert_ids: Tensor, wanted: tuple[int, ...], experts: int) -> Tensor:
+    """Return expert ids as int64.
+
+    Raises:
+        ValueError: for another shape, no integers, an id out of range, or one that a row holds twice.
+    """
     if tuple(expert_ids.shape) != wanted:
         raise ValueError(f"{EXPERT_IDS}: expected shape {wanted}, found {tuple(expert_ids.shape)}")
     if expert_ids.dtype.is_floating_point:
@@ -291,7 +296,7 @@ class KimiOracle:
         if tuple(x.shape[1:]) != (shape.rows, facts["hidden"]):
             raise ValueError(f"x: expected [steps, {shape.rows}, {facts['hidden']}], found {tuple(x.shape)}")
         sparse = [index for index, _ in facts["layers"] if index not in facts["dense_layers"]]
-        ids = _check_ids(expert_ids, (steps, len(sparse), shape.rows, facts["top_k"]), facts["experts"])
+        ids = check_ids(expert_ids, (steps, len(sparse), shape.rows, facts["top_k"]), facts["experts"])
         specs = problem.tensors(shape)
         wide = _widened({s.name: initial[s.name] for s in specs if s.role in (Role.WEIGHT, Role.STATE)})
         layers = [(index, kind, Weights(wide, f"layers.{index}.")) for index, kind in facts["layers"]]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 
 from gatekeeper.domain.guard_function import guard_faults
 from gatekeeper.domain.guard_names import Guard
-from gatekeeper.domain.source import TreeEntry
+from tests.domain.test_guard_function import Files
 
 PACKAGE = "m.x.spec_decode"
 PLACE = "m/x/spec_decode"
@@ -21,22 +21,6 @@ def fast(x):
     return x
 """
 OTHER = "def enabled(config):\n    return True\n"
-
-
-class Files:
-    """The three questions of a source tree that are asked here."""
-
-    def __init__(self, files: Mapping[str, str]) -> None:
-        self.files = files
-
-    def entry(self, path: str) -> TreeEntry | None:
-        return TreeEntry(path=path, mode="100644", kind="blob", id="0" * 40) if path in self.files else None
-
-    def read(self, path: str) -> bytes:
-        return self.files[path].encode()
-
-    def walk(self, path: str = "") -> Iterator[TreeEntry]:
-        return (TreeEntry(path=each, mode="100644", kind="blob", id="0" * 40) for each in sorted(self.files))
 
 
 def faults(files: Mapping[str, str], guard: str = f"{PACKAGE}.gate") -> list[tuple[str, int, str]]:

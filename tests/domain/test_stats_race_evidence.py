@@ -15,6 +15,7 @@ from gatekeeper.domain.policy import LogRequirement, Outcome, RaceRequirement, R
 from gatekeeper.domain.race import RaceOutcome, RaceRequest, RaceResult, TreeSource
 from gatekeeper.domain.race_evidence import RaceParameters, ask, standing, waived
 from gatekeeper.domain.race_findings import report_jail, report_rightness, report_speed, summary_of
+from gatekeeper.domain.samples import FaultEffect, RaceFault
 from policies.merge import kernel_is_right
 from tests import race_samples as make
 
@@ -136,6 +137,17 @@ def test_a_claimed_outcome_is_not_believed() -> None:
 @pytest.mark.parametrize(("claim", "outcome"), [(1.19, Outcome.PASSED), (1.21, Outcome.FAILED)])
 def test_the_claim_is_compared_with_the_lower_bound(claim: float, outcome: Outcome) -> None:
     assert outcome_of(speed(evidence(make.result()), claims={"cpu": claim, "gb300": 9.0})) is outcome
+
+
+def test_what_was_wrong_at_an_edge_comes_with_the_command_that_shows_it_again() -> None:
+    wrong = make.result(make.record(errors=(make.error(rms=0.1), make.error(check="timed"))))
+    how = RaceFault(
+        code="COR_BOUNDARY", effect=FaultEffect.NOTE, where="rows=3", expected="right", found="gatekeeper race --rows 3"
+    )
+    report = Report()
+    report_rightness(report, stand(evidence(wrong.model_copy(update={"faults": (how,)}))))
+    (note,) = [finding for finding in report.findings if finding.code == "COR_BOUNDARY"]
+    assert note.effect == "note" and note.found == "gatekeeper race --rows 3"
 
 
 def test_a_wrong_candidate_fails_both_checks_and_an_honest_one_none() -> None:

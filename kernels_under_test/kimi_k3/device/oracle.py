@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_under_test.contract import EXPERT_IDS, OUT, Problem, Shape, Trace
-from kernels_under_test.kimi_k3.reference import mxfp4, residual_mix, rms_norm, silu, situ
+from kernels_under_test.contract import OUT, Problem, Shape, Trace
+from kernels_under_test.kimi_k3.reference import check_ids, mxfp4, residual_mix, rms_norm, silu, situ
 
 F64 = torch.float64
 
@@ -150,7 +150,7 @@ class RankOracle:
         facts, steps = problem.facts, x.shape[0]
         if tuple(x.shape[1:]) != (shape.rows, facts["hidden"]):
             raise ValueError(f"x: expected [steps, {shape.rows}, {facts['hidden']}], found {tuple(x.shape)}")
-        ids = _checked(expert_ids, (steps, len(facts["layers"]), shape.rows, facts["top_k"]), facts["experts"])
+        ids = check_ids(expert_ids, (steps, len(facts["layers"]), shape.rows, facts["top_k"]), facts["experts"])
         blocks = [block.repeat(steps, 1) for block in initial["blocks_in"].to(F64).unbind(1)]
         prefix = initial["prefix_in"].to(F64).repeat(steps, 1)
         streams = Streams(prefix, blocks, x.to(F64).reshape(steps * shape.rows, -1))
@@ -167,20 +167,6 @@ class RankOracle:
         mix = residual_mix(sources, gamma, query, facts["eps.residual_score"])
         out = rms_norm(mix, initial["final_norm"].to(F64), facts["eps.layer_norm"])
         return Trace({OUT: out.reshape(x.shape)}, states, torch.stack(shortfalls, dim=1))
-
-
-def _checked(expert_ids: Tensor, wanted: tuple[int, ...], experts: int) -> Tensor:
-    if tuple(expert_ids.shape) != wanted or expert_ids.dtype.is_floating_point:
-        found = f"{tuple(expert_ids.shape)} of {expert_ids.dtype}"
-        raise ValueError(f"{EXPERT_IDS}: expected integers of shape {wanted}, found {found}")
-    ids = expert_ids.long()
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= experts:
-        raise ValueError(f"{EXPERT_IDS}: expected ids in 0..{experts - 1}, found {low if low < 0 else high}")
-    ordered = ids.sort(dim=-1).values
-    if bool((ordered[..., 1:] == ordered[..., :-1]).any()):
-        raise ValueError(f"{EXPERT_IDS}: expected distinct ids in each row, found a repeated one")
-    return ids
 
 
 def oracle() -> RankOracle:

@@ -196,13 +196,19 @@ class Stock:
             N=n, K=k, BN=high, KW=STOCK_BLOCK[kind], UNIT=UNIT, OWN=kind == "out", num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
+    def route(self) -> None:
+        """Kernel 13: choose the experts of each row and their shares."""
+        experts.route[(self.m,)](
+            self.logits, self.w["bias"], self.ids, self.share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=4
+        )
+
     def feed_forward(self) -> None:
         """Kernels 10 to 23: residual, routing, experts, shared expert, tail."""
         w, t, m = self.w, self.t, self.m
         self.residual(self.a, "post")
         self.product("router")
         self.product("latent_down")
-        experts.route[(m,)](self.logits, w["bias"], self.ids, self.share, E=EXPERTS, W=1024, TOP=TOP_K, num_warps=4)
+        self.route()
         experts.permute[(EXPERTS // 8,)](
             self.ids, self.count, self.expert, self.token, self.pair,
             PAIRS=m * TOP_K, W=1024, UNIT=UNIT, TOP=TOP_K, B=8, num_warps=4,
